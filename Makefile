@@ -1,0 +1,47 @@
+# Every target makes .venv first if it is missing. `make` lists them.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+RANK ?= 2
+FAULT ?= data_loading
+STEP ?= 12
+
+.PHONY: help setup demo test lint format bench faults clean
+
+help:  ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	@echo "making $(VENV): the project (editable) and its development tools, CPU torch"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+setup: $(VENV)/.ready  ## make .venv with the project (editable) and all extras
+
+demo: $(VENV)/.ready  ## a real 4-rank training run hangs, is explained and restarted (RANK=, FAULT=, STEP=)
+	@$(BIN)/diag demo --rank $(RANK) --fault $(FAULT) --step $(STEP)
+
+test: $(VENV)/.ready  ## all tests
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.ready  ## ruff, mypy, pyright, import-linter
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy diag agent watchdog tests
+	@$(BIN)/pyright --pythonpath $(BIN)/python
+	@$(BIN)/lint-imports
+
+format: $(VENV)/.ready  ## rewrite the sources in the project's format
+	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format .
+
+bench: $(VENV)/.ready  ## the rows of benchmarks/README.md, ours beside the peer
+	@$(BIN)/python -m benchmarks
+
+faults: $(VENV)/.ready  ## the fault matrix: real hangs, expected against found
+	@$(BIN)/python -m tests.faults
+
+clean:  ## remove .venv and caches
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

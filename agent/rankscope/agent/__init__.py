@@ -1,0 +1,1 @@
+"""The agent acts: torch's elastic agent, extended to take evidence, decide and keep the record."""

@@ -1,0 +1,1 @@
+"""Diag explains: it collects stacks and collective state, folds, classifies, names the culprit, stores it."""

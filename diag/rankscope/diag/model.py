@@ -1,0 +1,323 @@
+"""The nouns of Rankscope, one meaning each (ARCHITECTURE.md, "Nouns").
+
+Frozen ``msgspec`` structs, decoded and validated at the edges and stored as they are. Every stored
+file carries ``schema``; fields may be added (with a default), none renamed or removed.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+SCHEMA: Final = 1
+
+Verdict = Literal[
+    "Healthy", "RankCommHang", "RankNonCommHang", "RankCommSlow", "RankNonCommSlow", "Exited", "Unknown"
+]
+RankClass = Literal["RankCommHang", "RankNonCommHang", "RankCommSlow", "RankNonCommSlow"]
+Kind = Literal[
+    "data_loading",
+    "checkpoint",
+    "lock",
+    "compile",
+    "startup",
+    "store_wait",
+    "exit",
+    "python_loop",
+    "native_gil",
+    "user_code",
+    "child_process",
+    "storage",
+    "network",
+    "desync",
+    "order_deadlock",
+    "frozen",
+    "dead",
+    "none",
+]
+Confidence = Literal["high", "medium", "low"]
+Severity = Literal["error", "warning", "info", "none"]
+RankState = Literal["running", "suspected", "hung", "waiting", "slow", "exited", "unobserved"]
+Role = Literal["culprit", "victim", "bystander"]
+Action = Literal["log", "notify", "hold", "restart", "isolate", "fail"]
+
+
+class Frame(msgspec.Struct, frozen=True, gc=False):
+    """One call on a stack.
+
+    Attributes:
+        function: function or symbol name as the tool gave it.
+        file: source file, as full as the tool knows it; ``""`` when unknown.
+        line: line number, 0 when unknown (native frames).
+        kind: ``python`` or ``native``.
+        short_file: the file as it is shown (``torch/distributed/distributed_c10d.py``), ``""`` to show
+            ``file``.
+    """
+
+    function: str
+    file: str
+    line: int = 0
+    kind: Literal["python", "native"] = "python"
+    short_file: str = ""
+
+
+class ThreadStack(msgspec.Struct, frozen=True):
+    """One thread of one process at one time; ``frames`` are leaf first.
+
+    Attributes:
+        thread_id: OS thread id, 0 when the tool did not know it.
+        name: Python's thread name, else the kernel's, ``None`` when unknown.
+        frames: leaf first.
+        is_main: whether it is its process's main thread.
+        holds_gil: whether it owned the GIL, ``None`` when the tool cannot tell.
+        active: whether the tool saw it running, ``None`` when it cannot tell.
+    """
+
+    thread_id: int
+    name: str | None
+    frames: tuple[Frame, ...]
+    is_main: bool = False
+    holds_gil: bool | None = None
+    active: bool | None = None
+
+
+class ProcessFacts(msgspec.Struct, frozen=True):
+    """``/proc`` of one process at one time. Counters are totals since the process started.
+
+    Attributes:
+        pid: process id; with start_ticks (``stat`` field 22) it is the process's identity.
+        time: ``time.monotonic()`` when read, seconds.
+        state: kernel state letter of the main thread (R, S, D, T, t, Z, X).
+        wchan: kernel function the main thread sleeps in, ``""`` for none, ``None`` when unreadable.
+        main_cpu_seconds: CPU time of the main thread; main_run_delay_seconds is what it waited for a core.
+        other_cpu_seconds: CPU time of all other threads together.
+        voluntary_switches: of the main thread.
+        io_bytes: characters read and written by the main thread (``rchar`` + ``wchar``).
+        minor_faults: of the process.
+        started: unix time the process started, seconds.
+    """
+
+    pid: int
+    start_ticks: int
+    parent: int
+    time: float
+    state: str
+    comm: str
+    wchan: str | None = None
+    main_cpu_seconds: float = 0.0
+    main_run_delay_seconds: float = 0.0
+    other_cpu_seconds: float = 0.0
+    voluntary_switches: int = 0
+    io_bytes: int = 0
+    minor_faults: int = 0
+    thread_count: int = 1
+    started: float = 0.0
+
+
+class GroupProgress(msgspec.Struct, frozen=True, gc=False):
+    """One process group of one rank: sequence numbers of its collectives, -1 for none yet."""
+
+    name: str
+    size: int
+    enqueued: int
+    completed: int
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """What the worker's probe wrote into the progress page.
+
+    Attributes:
+        step: optimizer steps seen since the worker started.
+        seconds_since_step: age of the last step when the snapshot was taken, ``None`` before the first.
+        seconds_since_beat: age of the probe thread's last beat, ``None`` before the first.
+        groups: the rank's process groups.
+    """
+
+    step: int = 0
+    seconds_since_step: float | None = None
+    seconds_since_beat: float | None = None
+    groups: tuple[GroupProgress, ...] = ()
+
+
+class ExitFacts(msgspec.Struct, frozen=True):
+    """How a process ended.
+
+    Attributes:
+        code: exit code as Python has it (negative: killed by that signal), ``None`` when unknown.
+        message: last line of the error it reported, ``""`` for none.
+        seconds_ago: age of the end when the snapshot was taken, ``None`` when unknown.
+    """
+
+    code: int | None
+    message: str = ""
+    seconds_ago: float | None = None
+
+
+class ChildSnapshot(msgspec.Struct, frozen=True):
+    """A child process of a rank (loader worker, checkpoint writer), or the reason it has no stacks."""
+
+    pid: int
+    facts: ProcessFacts | None = None
+    threads: tuple[ThreadStack, ...] = ()
+    reason: str | None = None
+
+
+class RankSnapshot(msgspec.Struct, frozen=True):
+    """One rank at one time.
+
+    Attributes:
+        rank: global rank.
+        node: host (or dump folder) it was seen on.
+        pid: process id, 0 when unknown (dumps); start_ticks its start time.
+        observed: whether stacks were obtained; ``reason`` says why not.
+        source: the tool that gave the stacks (``py-spy``), ``None`` without stacks.
+        threads: all threads of the process, leaf first each.
+        children: its child processes.
+        facts: ``/proc``, ``None`` when it is gone or the source is a dump.
+        progress: the probe's page, ``None`` without a probe.
+        exit: set when the process has ended.
+    """
+
+    rank: int
+    node: str = ""
+    pid: int = 0
+    start_ticks: int = 0
+    time: float = 0.0
+    observed: bool = True
+    reason: str | None = None
+    source: str | None = None
+    threads: tuple[ThreadStack, ...] = ()
+    children: tuple[ChildSnapshot, ...] = ()
+    facts: ProcessFacts | None = None
+    progress: Progress | None = None
+    exit: ExitFacts | None = None
+
+
+class JobSnapshot(msgspec.Struct, frozen=True):
+    """All ranks at one time; ``time`` is unix time, seconds."""
+
+    job: str
+    time: float
+    world_size: int
+    ranks: tuple[RankSnapshot, ...]
+    schema: int = SCHEMA
+
+
+class StackGroup(msgspec.Struct, frozen=True):
+    """One stack and everyone who shows it.
+
+    Attributes:
+        count: number of threads.
+        threads: ``rank:thread id``, sorted by rank.
+        ranks: folded rank set.
+        stack: leaf first, ``function (file:line)``.
+    """
+
+    count: int
+    threads: tuple[str, ...]
+    ranks: str
+    stack: tuple[str, ...]
+
+
+class Evidence(msgspec.Struct, frozen=True):
+    """One observed fact: who, seen by what, which value."""
+
+    source: str
+    fact: str
+    rank: int | None = None
+
+
+class Location(msgspec.Struct, frozen=True):
+    """A place in the user's code; ``source`` is the text of the line when the file is readable."""
+
+    function: str
+    file: str
+    line: int
+    source: str | None = None
+    rank: int | None = None
+
+
+class RankFinding(msgspec.Struct, frozen=True):
+    """What the diagnosis says of one rank (a row of ``ranks``).
+
+    Attributes:
+        waits_for: ranks it waits for; ``position`` is where it stands, in short.
+    """
+
+    rank: int
+    node: str
+    pid: int
+    state: RankState
+    role: Role
+    rank_class: RankClass | None = msgspec.field(name="class", default=None)
+    waits_for: tuple[int, ...] = ()
+    position: str = ""
+    observed: bool = True
+    reason: str | None = None
+
+
+class Unobserved(msgspec.Struct, frozen=True):
+    """A rank that could not be observed, and why."""
+
+    rank: int
+    reason: str
+
+
+class Diagnosis(msgspec.Struct, frozen=True):
+    """The answer for a whole job; its JSON form is the promise of INTERFACES.md."""
+
+    job: str
+    time: str
+    world_size: int
+    observed: str
+    verdict: Verdict
+    kind: Kind
+    severity: Severity
+    confidence: Confidence
+    culprits: tuple[int, ...]
+    nodes: tuple[str, ...]
+    summary: str
+    location: Location | None
+    rule: str
+    evidence: tuple[Evidence, ...] = ()
+    ranks: tuple[RankFinding, ...] = ()
+    stacks: tuple[StackGroup, ...] = ()
+    unobserved: tuple[Unobserved, ...] = ()
+    incident: str | None = None
+    schema: int = SCHEMA
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """What is done about a diagnosis; ``reason`` is a sentence a person can act on."""
+
+    action: Action
+    reason: str
+    time: str
+    incident: str | None = None
+    culprits: tuple[int, ...] = ()
+    exit_code: int | None = None
+    schema: int = SCHEMA
+
+
+class RestartRecord(msgspec.Struct, frozen=True):
+    """One restart of a job (FAULT_TOLERANCE.md, "Records and notices").
+
+    Attributes:
+        restarts: how many restarts the job has had, this one included.
+        restart_time: when it was decided (ISO 8601, UTC).
+        duration: seconds from the decision to running workers, ``None`` while under way.
+    """
+
+    restarts: int
+    restart_time: str
+    node_name: str
+    instance_name: str
+    error_code: str
+    error_message: str
+    error_source: str
+    reason: str
+    result: str = ""
+    duration: float | None = None
+    incident: str | None = None
+    schema: int = SCHEMA

@@ -1,0 +1,25 @@
+"""Names of the environment variables between the agent and its workers (INTERFACES.md, "Environment")."""
+
+from __future__ import annotations
+
+from typing import Final
+
+PROBE: Final = "RANKSCOPE_PROBE"
+"""``0`` switches the probe off in a worker."""
+PAGE: Final = "RANKSCOPE_PAGE"
+"""Path of the node's progress page."""
+SLOT: Final = "RANKSCOPE_SLOT"
+"""The worker's slot in the page: its local rank, also under ``--virtual-local-rank``."""
+JOB_DIR: Final = "RANKSCOPE_JOB_DIR"
+"""The job's folder."""
+AGENT_PID: Final = "RANKSCOPE_AGENT_PID"
+"""Process of the agent that started the worker."""
+RANK_PID: Final = "RANKSCOPE_RANK_PID"
+"""Set by the probe to its own pid: a process that inherits it with a foreign pid is a child of a rank."""
+STDOUT: Final = "RANKSCOPE_STDOUT"
+STDERR: Final = "RANKSCOPE_STDERR"
+"""FIFOs that a worker started as a function writes its output to (log capture)."""
+HOME: Final = "RANKSCOPE_HOME"
+"""Root of all job folders."""
+TIMER_FILE: Final = "TORCHELASTIC_TIMER_FILE"
+"""torch's own name for the timers' named pipe."""
