@@ -15,7 +15,7 @@ Layout (little endian), sizes in bytes::
                   320  answer (agent)          time u64: the raiser may go on
                   384  stage (training thread) version u64, limit f64, text 112
                   512  groups (probe thread)   version u64, count u64, 40 entries, version again
-                  entry 80                     name 48, size i64, enqueued i64, completed i64, members hash u64
+                  entry 80                     name 48, size, enqueued, completed i64, members hash u64
 """
 
 from __future__ import annotations
