@@ -1,0 +1,133 @@
+"""What the agent publishes of its state: the health page's content and the lines a person reads.
+
+Pure but for a few looks at this host (disk, py-spy); never waits.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+from pathlib import Path
+from typing import cast
+
+from rich.console import Console as RichConsole
+
+from rankscope.agent.health import Check, HealthStatus, Phase, Suspicion, WorkerHealth
+from rankscope.agent.observe import Observer
+from rankscope.agent.workers import Launch
+from rankscope.diag.capture.pyspy import find_pyspy
+from rankscope.diag.model import Diagnosis, RankState
+from rankscope.diag.report.text import render_text
+from rankscope.watchdog.detector import Detector
+
+_MIN_FREE_BYTES = 256 * 1024 * 1024
+_WIDTH = 110
+
+
+class Bulletin:
+    """Keeps the little that must be remembered between two publications.
+
+    Args:
+        node: this agent's node name.
+        job: run id.
+    """
+
+    def __init__(self, node: str, job: str) -> None:
+        self._node = node
+        self._job = job
+        self._phase: Phase = "starting"
+        self._has_pyspy = find_pyspy() is not None
+        self.last_verdict = ""
+        self.last_summary = ""
+
+    def enter(self, phase: str) -> Phase:
+        """Remember the phase."""
+        self._phase = cast("Phase", phase)
+        return self._phase
+
+    def diagnosed(self, diagnosis: Diagnosis) -> None:
+        """Remember the last diagnosis for the next restart record."""
+        self.last_verdict = diagnosis.verdict
+        self.last_summary = diagnosis.summary
+
+    def status(
+        self,
+        now: float,
+        detector: Detector,
+        launch: Launch | None,
+        observer: Observer | None,
+        *,
+        stored: bool,
+        page: bool,
+    ) -> HealthStatus:
+        """The content of the health page."""
+        suspicion = None
+        if detector.state != "watching":
+            silent = detector.seconds_without_progress(now)
+            reason = f"no progress for {silent:.0f} s"
+            suspicion = Suspicion(reason=reason, ranks=detector.situation.sinks)
+        return HealthStatus(
+            job=self._job,
+            node=self._node,
+            pid=os.getpid(),
+            phase=self._phase,
+            restart_count=launch.restart_count if launch else 0,
+            workers=_workers(now, detector, launch, observer),
+            suspected=suspicion,
+            checks=self._checks(stored=stored, page=page),
+        )
+
+    def _checks(self, *, stored: bool, page: bool) -> dict[str, Check]:
+        return {
+            "watchdog:page": Check("pass") if page else Check("warn", "no progress page"),
+            "capture:py-spy": Check("pass") if self._has_pyspy else Check("warn", "py-spy not found"),
+            "store:records": Check("pass") if stored else Check("warn", "records cannot be written"),
+            "disk:free": _disk(),
+        }
+
+    def announcement(self, diagnosis: Diagnosis, silent: float, stored_at: str) -> str:
+        """What the terminal shows of a confirmed hang."""
+        text = io.StringIO()
+        render_text(diagnosis, console=RichConsole(file=text, width=_WIDTH, no_color=True, highlight=False))
+        lines = [f"no progress for {silent:.0f} s", text.getvalue().rstrip()]
+        if stored_at:
+            lines.append(f"stored in {stored_at}")
+        return "\n".join(lines)
+
+
+def _disk() -> Check:
+    try:
+        free = shutil.disk_usage(Path.home()).free
+    except (OSError, RuntimeError):
+        return Check("warn", "free space unknown")
+    return Check("pass") if free > _MIN_FREE_BYTES else Check("warn", "disk nearly full")
+
+
+def _workers(
+    now: float, detector: Detector, launch: Launch | None, observer: Observer | None
+) -> tuple[WorkerHealth, ...]:
+    if launch is None or observer is None:
+        return ()
+    found: list[WorkerHealth] = []
+    for worker in launch.workers:
+        slot = observer.slot(worker)
+        found.append(
+            WorkerHealth(
+                rank=worker.rank,
+                local_rank=worker.local_rank,
+                pid=worker.pid,
+                state=_state(worker.rank, detector),
+                step=slot.step if slot else 0,
+                seconds_since_progress=now - slot.step_ns / 1e9 if slot and slot.step_ns else None,
+            )
+        )
+    return tuple(found)
+
+
+def _state(rank: int, detector: Detector) -> RankState:
+    if detector.state == "watching":
+        return "running"
+    if rank in detector.situation.sinks:
+        return "hung" if detector.state in ("confirmed", "acting") else "suspected"
+    return "waiting" if rank in detector.situation.waiting else "running"

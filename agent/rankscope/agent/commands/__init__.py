@@ -1,0 +1,1 @@
+"""The verbs of ``diag`` that need torch's elastic agent."""

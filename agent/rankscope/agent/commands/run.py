@@ -1,0 +1,150 @@
+"""``diag run``: torchrun's command line through torch's own parser, launched by our agent."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from rankscope.agent.settings import OPTIONS, Settings, add_arguments, resolve
+from rankscope.diag.errors import RankscopeError, UsageError
+
+SUMMARY = "launch a training job as torchrun does, watched"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Launch a job.
+
+    Returns:
+        0 done, 1 failed (as torchrun), 2 usage, 75 run it again.
+    """
+    try:
+        return run(parse(list(arguments)))
+    except RankscopeError as error:
+        sys.stderr.write(f"diag run: {error}\n")
+        return error.exit_code
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """Read torchrun's flags and ours.
+
+    Raises:
+        UsageError: a wrong flag or value; one line.
+    """
+    parser = build_parser()
+    return parser.parse_args(arguments)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Torch's own parser with Rankscope's group added."""
+    from torch.distributed.run import get_args_parser
+
+    parser = get_args_parser()
+    parser.prog = "diag run"
+    parser.description = "Launch a distributed training job as torchrun does, watched by Rankscope."
+    add_arguments(parser)
+    _keep_abbreviations(parser)
+
+    def error(message: str) -> NoReturn:
+        raise UsageError(f"{message} (diag run --help lists all flags)")
+
+    parser.error = error  # type: ignore[method-assign]
+    return parser
+
+
+def _keep_abbreviations(parser: argparse.ArgumentParser) -> None:
+    """Let torchrun's abbreviations mean what they mean there: ours are not completed."""
+    complete = parser._get_option_tuples  # noqa: SLF001 - argparse has no public way
+    ours = {"--" + option.name for option in OPTIONS} | {
+        "--" + option.name.replace("-", "_") for option in OPTIONS
+    }
+
+    def torch_only(option_string: str) -> Any:
+        return [match for match in complete(option_string) if match[1] not in ours]
+
+    parser._get_option_tuples = torch_only  # type: ignore[method-assign]  # noqa: SLF001
+
+
+def check_script(arguments: argparse.Namespace) -> None:
+    """See that there is something to run, before anything starts.
+
+    Raises:
+        UsageError: the script or command does not exist.
+    """
+    script: str = arguments.training_script
+    if arguments.module:
+        return
+    if arguments.no_python and not arguments.run_path:
+        if shutil.which(script) is None:
+            raise UsageError(f"no such command: {script}")
+        return
+    if not Path(script).exists():
+        raise UsageError(f"no such script: {script}")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Launch what was parsed; returns the exit status."""
+    settings = resolve(arguments, os.environ)
+    check_script(arguments)
+    from rankscope.agent.torchrun import config_of
+
+    try:
+        config, entrypoint, entry_arguments = config_of(arguments)
+    except (ValueError, AssertionError, RuntimeError) as error:
+        raise UsageError(str(error)) from error
+    return _launch(config, entrypoint, entry_arguments, settings, arguments)
+
+
+def _launch(
+    config: Any,
+    entrypoint: Any,
+    entry_arguments: list[str],
+    settings: Settings,
+    arguments: argparse.Namespace,
+) -> int:
+    from torch.distributed.elastic.multiprocessing import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, record
+
+    from rankscope.agent.launch import launch_agent
+    from rankscope.agent.logs.wanted import capture_wanted
+    from rankscope.agent.session import Session
+    from rankscope.agent.torchrun import agent_factory, captured_logs
+
+    session = Session(
+        run_id=config.run_id,
+        command=[arguments.training_script, *arguments.training_script_args],
+        settings=settings,
+        nodes=f"{config.min_nodes}:{config.max_nodes}",
+    )
+    capture, why = capture_wanted(
+        settings.log_capture,  # type: ignore[arg-type]
+        redirects_given=arguments.redirects != "0" or arguments.logs_specs is not None,
+        tee_given=arguments.tee != "0",
+        stdin_tty=sys.stdin.isatty(),
+        stdout_tty=sys.stdout.isatty(),
+    )
+    if not capture and settings.log_capture != "off":
+        session.console.say(why)
+    result, code = "failed", 1
+    session.open(capture_logs=capture)
+    try:
+        config.logs_specs = captured_logs(session, config, is_function=callable(entrypoint))
+        record(launch_agent)(config, entrypoint, entry_arguments, make_agent=agent_factory(session))
+        result, code = "succeeded", 0
+    except ChildFailedError:
+        decision = session.decision
+        code = decision.exit_code or 1 if decision is not None else 1
+        traceback.print_exc()
+    except SignalException as error:
+        result = f"stopped by {error.sigval.name}"
+        traceback.print_exc()
+    except Exception:  # noqa: BLE001 - the process's edge: Python's own answer, our cleaning up
+        traceback.print_exc()
+    finally:
+        session.close(result=result, exit_code=code)
+    return code

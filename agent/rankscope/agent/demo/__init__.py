@@ -1,0 +1,1 @@
+"""The demonstration: a real training run in which one rank gets stuck."""

@@ -1,0 +1,279 @@
+"""torch's ``LocalElasticAgent``, extended at its seams; its run loop is never copied (decision 0009).
+
+Seams (torch 2.13): ``_start_workers``, ``_stop_workers``, ``_monitor_workers``, ``_restart_workers``,
+``_setup_local_watchdog``, ``_setup_healthcheck``, ``_rendezvous``, ``_exit_barrier``, ``_shutdown``, and the
+process context's ``_close``: torch kills the surviving workers inside the very poll that finds a failure, so
+evidence is taken there. It must not know how anything is noticed, explained or decided (``session``).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerState
+from torch.distributed.elastic.agent.server.health_check_server import HealthCheckServer
+from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+from torch.distributed.elastic.multiprocessing import LogsSpecs, PContext
+from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
+
+from rankscope.agent.logs.specs import close_writing_ends
+from rankscope.agent.policy import EXIT_RUN_AGAIN, decide_on_failure
+from rankscope.agent.session import Session
+from rankscope.agent.workers import Launch, WorkerRef
+from rankscope.diag import proc
+from rankscope.diag.model import Decision, ExitFacts, JobSnapshot
+from rankscope.diag.store.events import iso_time
+from rankscope.watchdog.probe.entry import ProbedEntrypoint
+
+logger = logging.getLogger(__name__)
+_SHUTDOWN_TIMEOUT: Final = 30
+RENDEZVOUS_SECONDS: Final = 900.0
+"""torch's default for joining a rendezvous (``LaunchConfig``), and our deadline for the phase."""
+_RAISED_WAIT: Final = 2.0
+
+
+class DiagElasticAgent(LocalElasticAgent):
+    """An elastic agent that watches its workers and takes evidence before anything is stopped.
+
+    Args:
+        spec: torch's worker spec; a function entrypoint is wrapped so that the probe runs in it.
+        logs_specs: torch's or ours.
+        session: what the agent has beyond torch's.
+        kwargs: everything else torch's agent takes.
+    """
+
+    def __init__(self, spec: Any, logs_specs: LogsSpecs, *, session: Session, **kwargs: Any) -> None:
+        if callable(spec.entrypoint) and not isinstance(spec.entrypoint, ProbedEntrypoint):
+            spec.entrypoint = ProbedEntrypoint(spec.entrypoint)
+        super().__init__(spec, logs_specs, **kwargs)
+        self._session = session
+        self._polling = False
+        self._evidence_taken = False
+        self._restarting: Decision | None = None
+        self._user_health: HealthCheckServer | None = getattr(self, "_health_check_server", None)
+        session.restarts = lambda: (self._remaining_restarts, spec.max_restarts)
+
+    def run(self, role: str = "default_role") -> RunResult:
+        """Run until the job is done; a health server given by the caller lives as long."""
+        try:
+            return super().run(role)
+        finally:
+            if self._user_health is not None:
+                self._user_health.stop()
+
+    def _rendezvous(self, worker_group: WorkerGroup) -> None:
+        self._session.phase("restarting" if self._session.launch else "rendezvous", RENDEZVOUS_SECONDS)
+        self._session.wait_health()
+        super()._rendezvous(worker_group)
+
+    def _exit_barrier(self) -> None:
+        self._session.phase("exit_barrier", self._exit_barrier_timeout)
+        super()._exit_barrier()
+
+    def _setup_local_watchdog(self, envs: dict[int, dict[str, str]]) -> None:
+        """Workers get our pipe, page and probe instead of torch's timer server."""
+        for local_rank, env in envs.items():
+            env.update(self._session.worker_env(local_rank, {**os.environ, **env}))
+
+    def _setup_healthcheck(self) -> None:
+        """The session's server is up already, and stays up over restarts."""
+
+    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
+        self._session.prepare_workers(worker_group.spec.local_world_size)
+        ids: dict[int, Any] = super()._start_workers(worker_group)
+        self._evidence_taken = False
+        if self._pcontext is not None:
+            close_writing_ends(self._pcontext)
+            self._take_evidence_before_close(self._pcontext)
+        self._session.workers_started(self._launch(worker_group, ids))
+        return ids
+
+    def _launch(self, worker_group: WorkerGroup, ids: dict[int, Any]) -> Launch:
+        refs = tuple(
+            WorkerRef(
+                rank=worker.global_rank,
+                local_rank=worker.local_rank,
+                pid=ids[worker.local_rank],
+                start_ticks=proc.start_ticks(ids[worker.local_rank]) or 0,
+            )
+            for worker in worker_group.workers
+        )
+        logs: dict[int, tuple[str, ...]] = {}
+        if self._pcontext is not None:
+            for ref in refs:
+                logs[ref.rank] = self._session.log_files(self._pcontext, ref.local_rank)
+        return Launch(
+            workers=refs,
+            restart_count=worker_group.spec.max_restarts - self._remaining_restarts,
+            world_size=worker_group.workers[0].world_size if worker_group.workers else 0,
+            group_rank=worker_group.group_rank or 0,
+            logs=logs,
+        )
+
+    def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+        self._session.main_loop_turned()
+        due = self._session.take_due()
+        if due is not None:
+            return self._carry_out(due, worker_group)
+        self._polling = True
+        try:
+            result: RunResult = super()._monitor_workers(worker_group)
+        finally:
+            self._polling = False
+        if result.state == WorkerState.FAILED and not self._evidence_taken:
+            # Everybody was gone before there was anything to look at; the failure is recorded all the same.
+            self._record_failure()
+        return result
+
+    def _carry_out(self, decision: Decision, worker_group: WorkerGroup) -> RunResult:
+        """A decision about a hang; its evidence is on disk already."""
+        self._evidence_taken = True
+        if decision.action == "restart" and self._remaining_restarts > 0:
+            self._restarting = decision
+            return RunResult(state=WorkerState.UNHEALTHY)
+        # UNHEALTHY without restarts left would end with exit code 0 in torch.
+        self._remaining_restarts = 0
+        return RunResult(state=WorkerState.FAILED, failures=self._failures(decision, worker_group))
+
+    def _failures(self, decision: Decision, worker_group: WorkerGroup) -> dict[int, ProcessFailure]:
+        """One failure for each culprit; without a culprit, for each local rank."""
+        named = [worker for worker in worker_group.workers if worker.global_rank in decision.culprits]
+        found: dict[int, ProcessFailure] = {}
+        for worker in named or worker_group.workers:
+            error_file = self._pcontext.error_files.get(worker.local_rank, "") if self._pcontext else ""
+            _write_error_file(error_file, decision.reason)
+            found[worker.global_rank] = ProcessFailure(
+                local_rank=worker.local_rank, pid=worker.id, exitcode=EXIT_RUN_AGAIN, error_file=error_file
+            )
+        return found
+
+    def _restart_workers(self, worker_group: WorkerGroup) -> None:
+        decision, self._restarting = self._restarting, None
+        restarts = worker_group.spec.max_restarts - self._remaining_restarts
+        self._session.restart_begins(decision, restarts=restarts)
+        super()._restart_workers(worker_group)
+
+    def _stop_workers(self, _worker_group: WorkerGroup, *_args: Any, **_kwargs: Any) -> None:
+        self._shutdown(timeout=getattr(self, "_shutdown_timeout", _SHUTDOWN_TIMEOUT))
+
+    def _shutdown(
+        self, death_sig: signal.Signals = signal.SIGTERM, timeout: int = _SHUTDOWN_TIMEOUT, **_kwargs: Any
+    ) -> None:
+        """Stop the workers; the timer pipe and the health server outlive them."""
+        if self._pcontext is not None:
+            self._session.phase("stopping", 2.0 * timeout)
+            self._pcontext.close(death_sig, timeout)
+
+    # Evidence before the end.
+
+    def _take_evidence_before_close(self, pcontext: PContext) -> None:
+        """Whoever closes the process context, evidence comes first: once, and never in the way."""
+        close = pcontext._close  # noqa: SLF001 - a seam (decision 0009)
+
+        def close_after_evidence(death_sig: signal.Signals, timeout: int = _SHUTDOWN_TIMEOUT) -> None:
+            try:
+                self._before_close()
+            except Exception:
+                logger.exception("rankscope could not take evidence before the workers are stopped")
+            self._session.workers_stopping()
+            close(death_sig=death_sig, timeout=timeout)
+
+        pcontext._close = close_after_evidence  # type: ignore[method-assign]  # noqa: SLF001
+
+    def _before_close(self) -> None:
+        if self._evidence_taken or not self._alive():
+            return
+        if self._polling:
+            self._record_failure()
+        elif self._session.watch.suspected:
+            # Stopped while under suspicion (a signal, a new node): what is there is kept.
+            self._evidence_taken = True
+            snapshot = self._session.evidence_now({})
+            if snapshot is not None:
+                self._session.judge_now(snapshot)
+
+    def _record_failure(self) -> None:
+        """One of the workers failed: evidence, diagnosis and decision, in this order."""
+        self._evidence_taken = True
+        raised = self._session.watch.wait_for_raised(_RAISED_WAIT if self._raised() else 0.0)
+        exits = self._exits()
+        snapshot = _with_exits(raised, exits) if raised else self._session.evidence_now(exits)
+        if snapshot is None:
+            return
+        diagnosis = self._session.judge_now(snapshot)
+        self._session.worker_failed(diagnosis, exits)
+        left, allowed = self._session.restarts()
+        decision = decide_on_failure(
+            diagnosis, restarts_left=left, restarts_allowed=allowed, time=iso_time(time.time())
+        )
+        self._restarting = decision if decision.action == "restart" else None
+        self._session.decided(decision)
+
+    def _raised(self) -> bool:
+        """Whether a worker has reported an uncaught exception through its probe."""
+        page, launch = self._session.page, self._session.launch
+        if page is None or launch is None:
+            return False
+        return any(page.read(worker.local_rank).raised_ns for worker in launch.workers)
+
+    def _alive(self) -> bool:
+        launch = self._session.launch
+        if launch is None:
+            return False
+        now = time.monotonic()
+        facts = [proc.read_facts(worker.pid, now=now) for worker in launch.workers]
+        return any(fact is not None and fact.state not in "ZX" for fact in facts)
+
+    def _exits(self) -> dict[int, ExitFacts]:
+        """The workers that have ended, with exit code, message and age; the first in time is the oldest."""
+        launch = self._session.launch
+        if launch is None or self._pcontext is None:
+            return {}
+        codes = _exit_codes(self._pcontext)
+        seen, now = self._session.watch.exit_times(), time.monotonic()
+        return {
+            worker.rank: ExitFacts(
+                code=codes[worker.local_rank],
+                message=self._session.last_words(worker, self._pcontext),
+                seconds_ago=now - seen.get(worker.rank, now),
+            )
+            for worker in launch.workers
+            if codes.get(worker.local_rank) is not None
+        }
+
+
+def _exit_codes(pcontext: PContext) -> dict[int, int | None]:
+    """Exit codes by local rank, ``None`` while it runs; nothing is reaped that torch would not."""
+    handlers = getattr(pcontext, "subprocess_handlers", None)
+    if handlers is not None:
+        return {rank: handler.proc.poll() for rank, handler in handlers.items()}
+    processes = getattr(getattr(pcontext, "_pc", None), "processes", ())
+    return {rank: process.exitcode for rank, process in enumerate(processes)}
+
+
+def _with_exits(snapshot: JobSnapshot, exits: dict[int, ExitFacts]) -> JobSnapshot:
+    """A snapshot taken while a worker was raising, with what has become known since."""
+    ranks = tuple(
+        msgspec.structs.replace(rank, exit=exits[rank.rank]) if rank.rank in exits else rank
+        for rank in snapshot.ranks
+    )
+    return msgspec.structs.replace(snapshot, ranks=ranks)
+
+
+def _write_error_file(path: str, message: str) -> None:
+    """Write torch's error file unless the worker wrote one: it becomes the printed traceback."""
+    if not path or Path(path).exists():
+        return
+    extra = {"py_callstack": message, "timestamp": str(int(time.time()))}
+    text = json.dumps({"message": {"message": message, "extraInfo": extra}})
+    try:
+        Path(path).write_text(text)
+    except OSError:
+        logger.info("no error file at %s", path)

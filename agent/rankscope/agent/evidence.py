@@ -1,0 +1,94 @@
+"""Takes evidence of the local ranks and turns it into a stored diagnosis.
+
+Called by the collector's thread on suspicion and by the main thread before anything is stopped. Decides
+nothing; every look has a deadline.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rankscope.agent.observe import Observer
+from rankscope.agent.records import Records
+from rankscope.agent.workers import Launch
+from rankscope.diag.capture import Target, capture_ranks
+from rankscope.diag.classify import Catalogue, communicating_ranks, diagnose
+from rankscope.diag.live import source_line
+from rankscope.diag.model import Diagnosis, ExitFacts, JobSnapshot
+from rankscope.diag.store.events import iso_time
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """A suspicion or failure under investigation; ``b`` is missing when there was no time for it."""
+
+    id: str
+    a: JobSnapshot
+    b: JobSnapshot | None = None
+
+
+class EvidenceTaker:
+    """Looks at the ranks of one agent. Thread-safe: one snapshot at a time.
+
+    Args:
+        job: run id.
+        records: where snapshots and diagnoses are kept.
+    """
+
+    def __init__(self, job: str, records: Records) -> None:
+        self._job = job
+        self._records = records
+        self._catalogue = Catalogue.load()
+        self._lock = threading.Lock()
+
+    def snapshot(
+        self, launch: Launch, observer: Observer, *, timeout: float, exits: Mapping[int, ExitFacts]
+    ) -> JobSnapshot:
+        """Look at all ranks of ``launch``; what cannot be seen in ``timeout`` seconds has a reason instead.
+
+        Args:
+            launch: the workers.
+            observer: reads their page.
+            timeout: seconds for everything.
+            exits: ranks that have ended, and how.
+        """
+        with self._lock:
+            targets = [
+                Target(
+                    rank=worker.rank,
+                    pid=worker.pid,
+                    start_ticks=worker.start_ticks,
+                    node=self._records.node,
+                    progress=observer.progress(worker),
+                    exit=exits.get(worker.rank),
+                )
+                for worker in launch.workers
+            ]
+            ranks = capture_ranks(targets, timeout=timeout)
+        return JobSnapshot(job=self._job, time=time.time(), world_size=launch.world_size, ranks=ranks)
+
+    def communicating(self, snapshot: JobSnapshot) -> frozenset[int]:
+        """Ranks whose deciding thread stands in a communication call."""
+        return communicating_ranks(snapshot, self._catalogue)
+
+    def judge(self, incident: Incident) -> Diagnosis:
+        """Diagnose an incident and store snapshots and diagnosis."""
+        self.store(incident)
+        diagnosis = diagnose(
+            (incident.a, incident.b),
+            catalogue=self._catalogue,
+            source_line=source_line,
+            time=iso_time(time.time()),
+            incident=incident.id,
+        )
+        self._records.diagnosis(incident.id, diagnosis)
+        return diagnosis
+
+    def store(self, incident: Incident) -> None:
+        """Write the snapshots to disk."""
+        self._records.snapshot(incident.id, "a", incident.a)
+        if incident.b is not None:
+            self._records.snapshot(incident.id, "b", incident.b)

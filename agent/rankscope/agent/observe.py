@@ -1,0 +1,127 @@
+"""Looks at the local workers once a tick: progress page, ``/proc``, children, log sizes.
+
+Reads only; decides nothing (``watchdog.detector`` does).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rankscope.agent.workers import Launch, WorkerRef
+from rankscope.diag import proc
+from rankscope.diag.discover import progress_from_slot
+from rankscope.diag.model import ProcessFacts, Progress
+from rankscope.watchdog.observations import RankObservation
+from rankscope.watchdog.page import PageReader, SlotView
+
+
+@dataclass(slots=True)
+class _ChildTotals:
+    """Counters of a rank's children that only ever grow: a child seen for the first time adds nothing."""
+
+    cpu_seconds: float = 0.0
+    io_bytes: int = 0
+    youngest_born: float | None = None
+    seen: dict[tuple[int, int], ProcessFacts] = field(default_factory=dict)
+
+    def update(self, pids: Iterable[int], now: float) -> None:
+        found: dict[tuple[int, int], ProcessFacts] = {}
+        for pid in pids:
+            facts = proc.read_facts(pid, now=now)
+            if facts is None:
+                continue
+            identity = (facts.pid, facts.start_ticks)
+            before = self.seen.get(identity)
+            if before is not None:
+                self.cpu_seconds += max(0.0, _cpu(facts) - _cpu(before))
+                self.io_bytes += max(0, facts.io_bytes - before.io_bytes)
+            found[identity] = facts
+        self.seen = found
+        # Unix birth times on the monotonic axis: comparable with the detector's clock.
+        offset = time.time() - now
+        self.youngest_born = max((facts.started - offset for facts in found.values()), default=None)
+
+
+def _cpu(facts: ProcessFacts) -> float:
+    return facts.main_cpu_seconds + facts.other_cpu_seconds
+
+
+class Observer:
+    """Turns the workers of one launch into ``RankObservation`` s.
+
+    Args:
+        launch: the workers.
+        page: the node's progress page, ``None`` when there is none.
+        timer_calls: tells when each pid last acquired or released a timer.
+    """
+
+    def __init__(
+        self, launch: Launch, page: PageReader | None, timer_calls: Callable[[], Mapping[int, float]]
+    ) -> None:
+        self._launch = launch
+        self._page = page
+        self._timer_calls = timer_calls
+        self._children: dict[int, _ChildTotals] = {}
+
+    def observe(self, now: float, *, with_children: bool) -> tuple[RankObservation, ...]:
+        """Look at every worker.
+
+        Args:
+            now: ``time.monotonic()``.
+            with_children: also look for child processes (costs a walk over the workers' threads).
+        """
+        calls = self._timer_calls()
+        return tuple(
+            self._observe(worker, now, calls.get(worker.pid, 0.0), with_children=with_children)
+            for worker in self._launch.workers
+        )
+
+    def _observe(
+        self, worker: WorkerRef, now: float, last_timer_call: float, *, with_children: bool
+    ) -> RankObservation:
+        facts = proc.read_facts(worker.pid, now=now)
+        slot = self.slot(worker)
+        if facts is None or facts.start_ticks != worker.start_ticks:
+            return RankObservation(rank=worker.rank, alive=False, state="X", probed=slot is not None)
+        children = self._children.setdefault(worker.rank, _ChildTotals())
+        if with_children:
+            children.update(proc.descendants(worker.pid), now)
+        return RankObservation(
+            rank=worker.rank,
+            alive=facts.state not in "ZX",
+            state=facts.state,
+            probed=slot is not None and (slot.step > 0 or bool(slot.groups)),
+            step=slot.step if slot else 0,
+            groups=slot.groups if slot else (),
+            last_timer_call=last_timer_call,
+            cpu_seconds=facts.main_cpu_seconds + facts.main_run_delay_seconds,
+            other_cpu_seconds=facts.other_cpu_seconds,
+            switches=facts.voluntary_switches,
+            io_bytes=facts.io_bytes,
+            children_cpu_seconds=children.cpu_seconds,
+            children_io_bytes=children.io_bytes,
+            youngest_child_born=children.youngest_born,
+            log_bytes=sum(_size(path) for path in self._launch.logs.get(worker.rank, ())),
+        )
+
+    def slot(self, worker: WorkerRef) -> SlotView | None:
+        """The worker's slot, ``None`` when no probe of this very process has claimed it."""
+        if self._page is None:
+            return None
+        view = self._page.read(worker.local_rank)
+        return view if view.pid == worker.pid and view.start_ticks == worker.start_ticks else None
+
+    def progress(self, worker: WorkerRef) -> Progress | None:
+        """What the worker's probe last wrote, with ages instead of times."""
+        view = self.slot(worker)
+        return None if view is None else progress_from_slot(view, now_ns=time.monotonic_ns())
+
+
+def _size(path: str) -> int:
+    try:
+        return Path(path).stat().st_size
+    except OSError:
+        return 0

@@ -1,0 +1,140 @@
+"""The agent's end of the job folder: every write is allowed to fail, and training never notices.
+
+A full disk, a read-only folder or a lost share is said once; the last incidents stay in memory.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from rankscope.diag.model import Decision, Diagnosis, JobSnapshot
+from rankscope.diag.store.events import TYPE_PREFIX, Event, EventLog, iso_time
+from rankscope.diag.store.files import write_json
+from rankscope.diag.store.incidents import IncidentFolder
+from rankscope.diag.store.job import AgentFile, JobFile, JobFolder
+
+_KEPT_INCIDENTS = 8
+_MAX_AGENTS_A_HOST = 1000
+
+
+class Records:
+    """Writes one agent's records. Thread-safe; no method raises.
+
+    Args:
+        folder: the job's folder.
+        say_once: called with one line the first time something cannot be stored.
+    """
+
+    def __init__(self, folder: JobFolder, say_once: Callable[[str], None]) -> None:
+        self.folder = folder
+        self._say_once = say_once
+        self._lock = threading.Lock()
+        self._node_lock: int | None = None
+        self.node = socket.gethostname()
+        self.usable = self._guard(self._take_node)
+        self._events: EventLog | None = None
+        if self.usable:
+            self._guard(self._open_events)
+        self.incidents: deque[Diagnosis] = deque(maxlen=_KEPT_INCIDENTS)
+
+    def _take_node(self) -> None:
+        """Claim a node folder; several agents on one host get folders of their own."""
+        host = self.node
+        for number in range(1, _MAX_AGENTS_A_HOST):
+            name = host if number == 1 else f"{host}~{number}"
+            path = self.folder.node(name)
+            path.mkdir(parents=True, exist_ok=True)
+            fd = os.open(path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(fd)
+                continue
+            self._node_lock, self.node = fd, name
+            return
+        raise OSError(f"{_MAX_AGENTS_A_HOST} agents of {host} in {self.folder.path}")
+
+    def _open_events(self) -> None:
+        self._events = EventLog(self.node_path / "events.jsonl")
+
+    @property
+    def node_path(self) -> Path:
+        """This agent's folder."""
+        return self.folder.node(self.node)
+
+    def event(self, name: str, data: dict[str, object], *, subject: str | None = None) -> None:
+        """Append one event; ``name`` without the ``rankscope.`` prefix."""
+        event = Event(
+            id=str(uuid.uuid4()),
+            source=self.node,
+            type=TYPE_PREFIX + name,
+            time=iso_time(time.time()),
+            subject=subject,
+            data=data,
+        )
+
+        def append() -> None:
+            if self._events is not None:
+                self._events.append(event)
+
+        with self._lock:
+            self._guard(append)
+
+    def job_file(self, value: JobFile) -> None:
+        """Write ``job.json``."""
+        self._store(lambda: write_json(self.folder.job_file, value))
+
+    def agent_file(self, value: AgentFile) -> None:
+        """Write this agent's ``agent.json``."""
+        self._store(lambda: write_json(self.node_path / "agent.json", value))
+
+    def snapshot(self, incident: str, which: str, value: JobSnapshot) -> None:
+        """Store a snapshot of an incident."""
+        self._store(lambda: self.incident(incident).write_snapshot(which, value))
+
+    def diagnosis(self, incident: str, value: Diagnosis) -> None:
+        """Store a diagnosis; it is kept in memory too."""
+        self.incidents.append(value)
+        self._store(lambda: self.incident(incident).write_diagnosis(value))
+
+    def decision(self, incident: str, value: Decision) -> None:
+        """Store a decision; returns when it is on disk or could not be written."""
+        self._store(lambda: self.incident(incident).write_decision(value))
+
+    def incident(self, incident: str) -> IncidentFolder:
+        """The folder of an incident."""
+        return IncidentFolder(self.folder.incidents / incident)
+
+    def close(self) -> None:
+        """Give the node folder back."""
+        with self._lock:
+            if self._events is not None:
+                self._events.close()
+                self._events = None
+            if self._node_lock is not None:
+                os.close(self._node_lock)
+                self._node_lock = None
+
+    def _store(self, write: Callable[[], None]) -> None:
+        if self.usable:
+            self._guard(write)
+
+    def _guard(self, write: Callable[[], None]) -> bool:
+        try:
+            write()
+        except OSError as error:
+            where = error.filename or self.folder.path
+            self._say_once(
+                f"cannot write records to {where} ({error.strerror or error}); training goes on, "
+                "the last incidents are kept in memory"
+            )
+            return False
+        return True

@@ -1,0 +1,73 @@
+"""From torchrun's parsed flags to a launch with our agent; what ``torch.distributed.run.run`` does.
+
+It must not know what is watched or decided.
+"""
+
+from __future__ import annotations
+
+import argparse
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+from torch.distributed.elastic.multiprocessing import LogsSpecs
+from torch.distributed.launcher.api import LaunchConfig
+from torch.distributed.run import config_from_args, parse_min_max_nnodes
+
+from rankscope.agent.elastic import DiagElasticAgent
+from rankscope.agent.logs.specs import CapturedLogsSpecs
+from rankscope.agent.session import Session
+
+DEFAULT_MASTER_PORT = 29500
+"""torchrun's default for the static rendezvous."""
+
+
+def config_of(arguments: argparse.Namespace) -> tuple[LaunchConfig, Callable[..., Any] | str, list[str]]:
+    """The launch configuration, with torchrun's own defaults for a single node.
+
+    Raises:
+        ValueError, AssertionError, RuntimeError: torch does not accept a flag's value.
+    """
+    torch.multiprocessing._set_thread_name("pt_elastic")  # noqa: SLF001 - as torchrun does
+    single = parse_min_max_nnodes(arguments.nnodes)[1] == 1
+    unnamed = (
+        arguments.rdzv_backend == "static" and not arguments.rdzv_endpoint and arguments.master_port is None
+    )
+    if arguments.standalone or (unnamed and single):
+        given = arguments.rdzv_id
+        arguments.rdzv_backend = "c10d"
+        arguments.rdzv_endpoint = "localhost:0"
+        # torchrun makes one up here, so a name the user gave can do no harm and is easier to ask for.
+        arguments.rdzv_id = str(uuid.uuid4()) if given in ("none", "") else given
+    if arguments.master_port is None:
+        arguments.master_port = DEFAULT_MASTER_PORT
+    config, entrypoint, entry_arguments = config_from_args(arguments)
+    return config, entrypoint, entry_arguments
+
+
+def agent_factory(session: Session) -> Callable[..., LocalElasticAgent]:
+    """What makes the agent once the launcher has its arguments."""
+
+    def make(**arguments: Any) -> LocalElasticAgent:
+        return DiagElasticAgent(session=session, **arguments)
+
+    return make
+
+
+def captured_logs(session: Session, config: LaunchConfig, *, is_function: bool) -> LogsSpecs | None:
+    """Log specs that send the workers' output through our pipes; what was there when that cannot be."""
+    if session.logs is None or not session.records.usable:
+        return config.logs_specs
+    shown: set[int] | None = getattr(config.logs_specs, "_local_ranks_filter", None)
+    try:
+        return CapturedLogsSpecs(
+            session.logs,
+            session.records.node_path / "logs",
+            function_entrypoint=is_function,
+            local_ranks_filter=shown,
+        )
+    except OSError as error:
+        session.console.say(f"log capture is off ({error.strerror or error})")
+        return config.logs_specs

@@ -1,0 +1,349 @@
+"""The watch thread: observes the workers, feeds the detector, carries out what it asks for.
+
+Torch's own loop may block for minutes (rendezvous, exit barrier, a frozen store), so watching, evidence and
+the stamps for health live here. Captures run in a second thread, so that ticks go on while tools run. The
+thread never stops a worker: it hands a ``Decision`` to the main thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from rankscope.agent.evidence import EvidenceTaker, Incident
+from rankscope.agent.exits import ExitWatch
+from rankscope.agent.observe import Observer
+from rankscope.agent.workers import Launch
+from rankscope.diag.model import Diagnosis, ExitFacts, JobSnapshot
+from rankscope.watchdog.detector import Detector
+from rankscope.watchdog.limits import HangSettings
+from rankscope.watchdog.observations import (
+    ActDue,
+    Capture,
+    Captured,
+    Cleared,
+    Confirmed,
+    CycleStarted,
+    Diagnosed,
+    Instruction,
+    Recovered,
+    Tick,
+    TimerExpired,
+)
+from rankscope.watchdog.page import PageReader
+
+logger = logging.getLogger(__name__)
+TICK: Final = 0.5
+"""Seconds between two looks: 110 us a rank and look (DIAGNOSIS.md)."""
+CAPTURE_TIMEOUT: Final = 20.0
+"""Seconds a snapshot may take; it replaces nobody's deadline but its own."""
+CHILDREN_AFTER: Final = 2.0
+"""Seconds without progress from which children are looked for as well."""
+_RAISED_EVIDENCE: Final = 1.5
+"""Seconds; a raising worker waits at most two."""
+
+
+class Reporter:
+    """What the watch thread tells the rest of the agent; the session overrides it."""
+
+    def on_tick(self, now: float, detector: Detector) -> None:
+        """Once a tick, with or without workers."""
+
+    def on_suspected(self, incident: str, capture: Capture) -> None:
+        """A snapshot is about to be taken."""
+
+    def on_cleared(self, incident: str, cleared: Cleared) -> None:
+        """The suspicion is dropped."""
+
+    def on_diagnosed(self, diagnosis: Diagnosis, confirmed: Confirmed) -> None:
+        """A confirmed hang has a stored diagnosis."""
+
+    def on_recovered(self, diagnosis: Diagnosis, recovered: Recovered) -> None:
+        """A published hang went away by itself."""
+
+    def on_act_due(self, diagnosis: Diagnosis, due: ActDue, *, progress_seen: bool) -> None:
+        """The act-after limit has passed; ``progress_seen`` says whether the workers ever trained."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Started:
+    launch: Launch
+    observer: Observer
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    which: Literal["a", "b"]
+    cycle: int
+    snapshot: JobSnapshot
+    communicating: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    cycle: int
+    diagnosis: Diagnosis
+    confirmed: Confirmed
+
+
+_Message = Callable[[], None]
+
+
+class Watch:
+    """Owns the watch thread and the collector thread of one agent."""
+
+    def __init__(
+        self,
+        *,
+        settings: HangSettings,
+        evidence: EvidenceTaker,
+        reporter: Reporter,
+        new_incident: Callable[[], str],
+        enabled: bool = True,
+    ) -> None:
+        self._evidence = evidence
+        self._reporter = reporter
+        self._new_incident = new_incident
+        self._enabled = enabled
+        self.detector = Detector(settings)
+        self._messages: queue.SimpleQueue[_Message] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._exits = ExitWatch(self._wake_read)
+        self._launch: Launch | None = None
+        self._observer: Observer | None = None
+        self._page: PageReader | None = None
+        self._cycle = 0
+        self._incident = ""
+        self._snapshots: dict[str, JobSnapshot] = {}
+        self._diagnosis: Diagnosis | None = None
+        self.raised: JobSnapshot | None = None
+        self._raised_done = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="rankscope-watch", daemon=True)
+        self._collector = threading.Thread(target=self._collect, name="rankscope-collect", daemon=True)
+
+    def start(self) -> None:
+        """Start both threads."""
+        self._thread.start()
+        self._collector.start()
+
+    def stop(self, timeout: float = 5.0) -> None:
+        """End both threads; gives up on a collector that is held by a tool after ``timeout`` seconds."""
+        self._post(self._end)
+        self._jobs.put(None)
+        self._thread.join(timeout)
+        self._collector.join(timeout)
+        if not self._thread.is_alive():
+            self._exits.close()
+            os.close(self._wake_read)
+            os.close(self._wake_write)
+
+    def cycle_started(self, launch: Launch, observer: Observer, page: PageReader | None) -> None:
+        """New workers run (main thread)."""
+        self._post(lambda: self._on_started(launch, observer, page))
+
+    def cycle_ended(self) -> None:
+        """The workers are about to be stopped, or have ended (main thread)."""
+        self._post(self._on_ended)
+
+    def timer_expired(self, pid: int, scope: str) -> None:
+        """A worker's timer ran out (timer thread)."""
+        self._post(lambda: self._on_timer(pid, scope))
+
+    def worker_raised(self, pid: int) -> None:
+        """A worker reports an uncaught exception and waits for us (timer thread)."""
+        self._post(lambda: self._on_raised(pid))
+
+    def exit_times(self) -> dict[int, float]:
+        """When local ranks ended, monotonic seconds."""
+        return self._exits.times
+
+    def wait_for_raised(self, timeout: float) -> JobSnapshot | None:
+        """The snapshot taken while a worker was raising, if one is there or comes within ``timeout``."""
+        if self._raised_done.wait(timeout):
+            return self.raised
+        return None
+
+    @property
+    def suspected(self) -> bool:
+        """Whether a suspicion or a published hang is open."""
+        return self.detector.state != "watching"
+
+    # The watch thread.
+
+    def _post(self, message: _Message) -> None:
+        self._messages.put(message)
+        try:
+            os.write(self._wake_write, b"\0")
+        except OSError:
+            # Full means it will wake anyway; closed means it has ended.
+            return
+
+    def _end(self) -> None:
+        self._stopping = True
+
+    def _run(self) -> None:
+        next_tick = time.monotonic()
+        while not self._stopping:
+            try:
+                self._exits.poll(next_tick - time.monotonic())
+                self._drain_wake()
+                self._handle_messages()
+                now = time.monotonic()
+                if now >= next_tick:
+                    next_tick = max(next_tick + TICK, now + TICK / 2)
+                    self._tick(now)
+            except Exception:
+                logger.exception("rankscope's watch thread failed once; it goes on, training is untouched")
+                next_tick = time.monotonic() + TICK
+
+    def _drain_wake(self) -> None:
+        try:
+            while os.read(self._wake_read, 4096):
+                pass
+        except BlockingIOError:
+            return
+
+    def _handle_messages(self) -> None:
+        while True:
+            try:
+                message = self._messages.get_nowait()
+            except queue.Empty:
+                return
+            message()
+
+    def _tick(self, now: float) -> None:
+        if self._observer is not None and self._enabled:
+            silent = self.detector.seconds_without_progress(now)
+            ranks = self._observer.observe(now, with_children=silent > CHILDREN_AFTER)
+            self._carry_out(self.detector.handle(Tick(now, ranks)))
+        self._reporter.on_tick(now, self.detector)
+
+    def _carry_out(self, instructions: tuple[Instruction, ...]) -> None:
+        for instruction in instructions:
+            if isinstance(instruction, Capture):
+                self._on_capture(instruction)
+            elif isinstance(instruction, Confirmed):
+                self._on_confirmed(instruction)
+            elif isinstance(instruction, Cleared):
+                self._reporter.on_cleared(self._incident, instruction)
+            elif self._diagnosis is not None and isinstance(instruction, Recovered):
+                self._reporter.on_recovered(self._diagnosis, instruction)
+            elif self._diagnosis is not None and isinstance(instruction, ActDue):
+                seen = _progress_seen(self._snapshots.values())
+                self._reporter.on_act_due(self._diagnosis, instruction, progress_seen=seen)
+
+    def _on_started(self, launch: Launch, observer: Observer, page: PageReader | None) -> None:
+        self._cycle += 1
+        self._launch, self._observer, self._page = launch, observer, page
+        self._incident, self._diagnosis = "", None
+        self._snapshots = {}
+        self.raised = None
+        self._raised_done.clear()
+        self._exits.watch(launch.workers)
+        self.detector.handle(CycleStarted(time.monotonic()))
+        if page is not None:
+            page.want_hold(True)
+
+    def _on_ended(self) -> None:
+        self._cycle += 1
+        self._observer = None
+        self._page = None
+        self.detector.handle(CycleStarted(time.monotonic()))
+
+    def _on_timer(self, pid: int, scope: str) -> None:
+        worker = self._launch.by_pid(pid) if self._launch else None
+        rank = worker.rank if worker else -1
+        self._carry_out(self.detector.handle(TimerExpired(time.monotonic(), rank, scope)))
+
+    def _on_capture(self, capture: Capture) -> None:
+        if capture.which == "a":
+            self._incident = self._new_incident()
+            self._snapshots = {}
+            self._reporter.on_suspected(self._incident, capture)
+        launch, observer, cycle, which = self._launch, self._observer, self._cycle, capture.which
+        if launch is None or observer is None:
+            return
+
+        def take() -> None:
+            snapshot = self._evidence.snapshot(launch, observer, timeout=CAPTURE_TIMEOUT, exits=self._ended())
+            communicating = self._evidence.communicating(snapshot)
+            taken = _Taken(which, cycle, snapshot, communicating)
+            self._post(lambda: self._on_taken(taken))
+
+        self._jobs.put(take)
+
+    def _on_taken(self, taken: _Taken) -> None:
+        if taken.cycle != self._cycle:
+            return
+        self._snapshots[taken.which] = taken.snapshot
+        event = Captured(time.monotonic(), taken.which, taken.communicating)
+        self._carry_out(self.detector.handle(event))
+
+    def _on_confirmed(self, confirmed: Confirmed) -> None:
+        incident = Incident(self._incident, self._snapshots["a"], self._snapshots.get("b"))
+        cycle = self._cycle
+
+        def judge() -> None:
+            judged = _Judged(cycle, self._evidence.judge(incident), confirmed)
+            self._post(lambda: self._on_judged(judged))
+
+        self._jobs.put(judge)
+
+    def _on_judged(self, judged: _Judged) -> None:
+        diagnosis = judged.diagnosis
+        if judged.cycle != self._cycle:
+            return
+        self._diagnosis = diagnosis
+        hang = diagnosis.verdict in ("RankCommHang", "RankNonCommHang", "Exited")
+        self.detector.handle(Diagnosed(hang=hang, confidence=diagnosis.confidence))
+        self._reporter.on_diagnosed(diagnosis, judged.confirmed)
+
+    def _on_raised(self, pid: int) -> None:
+        launch, observer, page = self._launch, self._observer, self._page
+        worker = launch.by_pid(pid) if launch else None
+        if launch is None or observer is None or page is None or worker is None:
+            return
+        page.want_hold(False)
+
+        def take() -> None:
+            try:
+                self.raised = self._evidence.snapshot(
+                    launch, observer, timeout=_RAISED_EVIDENCE, exits=self._ended()
+                )
+            finally:
+                self._raised_done.set()
+                for other in launch.workers:
+                    page.answer(other.local_rank)
+
+        self._jobs.put(take)
+
+    def _ended(self) -> dict[int, ExitFacts]:
+        now = time.monotonic()
+        return {
+            rank: ExitFacts(code=None, seconds_ago=now - then) for rank, then in self.exit_times().items()
+        }
+
+    # The collector thread.
+
+    def _collect(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            try:
+                job()
+            except Exception:
+                logger.exception("rankscope could not take evidence; training is untouched")
+
+
+def _progress_seen(snapshots: Iterable[JobSnapshot]) -> bool:
+    """Whether any rank ever made a step or completed a collective."""
+    known = (rank.progress for snapshot in snapshots for rank in snapshot.ranks if rank.progress)
+    return any(
+        progress.step > 0 or any(group.completed > 0 for group in progress.groups) for progress in known
+    )

@@ -1,0 +1,114 @@
+"""A running job's pair of snapshots: where its processes are, and two looks some seconds apart.
+
+The shell around capture for ``diag analyze``; it knows processes and agents' files, not what they mean.
+"""
+
+from __future__ import annotations
+
+import linecache
+import socket
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from rankscope.diag import proc
+from rankscope.diag.capture import Target, capture_ranks
+from rankscope.diag.discover import FoundJob, FoundRank, progress_of
+from rankscope.diag.model import JobSnapshot, RankSnapshot
+from rankscope.diag.store.job import AgentFile, JobFolder
+
+INTERVAL: Final = 4.0
+"""Seconds between the two snapshots (DIAGNOSIS.md, "Noticing")."""
+_NO_AGENT: Final = "no agent of this host reports this rank; run `diag analyze` on its node"
+
+
+def running_job(folder: JobFolder) -> FoundJob | None:
+    """The workers of a job that run on this host, ``None`` when none does."""
+    agents = [agent for agent in folder.agents() if _lives(agent.pid, agent.start_ticks)]
+    ranks = [rank for agent in agents for rank in _ranks_of(agent)]
+    if not ranks:
+        return None
+    world_size = max(agent.world_size for agent in agents)
+    return FoundJob(
+        job=folder.run_id, ranks=tuple(sorted(ranks, key=lambda rank: rank.rank)), world_size=world_size
+    )
+
+
+def is_running(folder: JobFolder) -> bool:
+    """Whether an agent of this job runs on this host."""
+    return any(_lives(agent.pid, agent.start_ticks) for agent in folder.agents())
+
+
+def _ranks_of(agent: AgentFile) -> list[FoundRank]:
+    return [
+        FoundRank(
+            rank=worker.rank,
+            pid=worker.pid,
+            start_ticks=worker.start_ticks,
+            local_rank=worker.local_rank,
+            page=agent.page or None,
+            slot=worker.local_rank,
+        )
+        for worker in agent.workers
+        if _lives(worker.pid, worker.start_ticks)
+    ]
+
+
+def _lives(pid: int, start_ticks: int) -> bool:
+    return proc.start_ticks(pid) == start_ticks
+
+
+def take_pair(
+    job: FoundJob, *, timeout: float, interval: float = INTERVAL, node: str | None = None
+) -> tuple[JobSnapshot, JobSnapshot]:
+    """Look at all ranks of a job twice.
+
+    Args:
+        job: its ranks on this host.
+        timeout: seconds one look may take.
+        interval: seconds between the two looks.
+        node: name of this host in the result.
+    """
+    first = take(job, timeout=timeout, node=node)
+    time.sleep(max(0.0, interval - (time.time() - first.time)))
+    return first, take(job, timeout=timeout, node=node)
+
+
+def take(job: FoundJob, *, timeout: float, node: str | None = None) -> JobSnapshot:
+    """Look at all ranks of a job once; ranks on other hosts are named as not observed."""
+    host = node or socket.gethostname()
+    started = time.time()
+    targets = [
+        Target(
+            rank=rank.rank,
+            pid=rank.pid,
+            start_ticks=rank.start_ticks,
+            node=host,
+            progress=progress_of(rank),
+        )
+        for rank in job.ranks
+    ]
+    seen = capture_ranks(targets, timeout=timeout)
+    missing = set(range(job.world_size)) - {rank.rank for rank in job.ranks}
+    absent = [RankSnapshot(rank=rank, observed=False, reason=_NO_AGENT) for rank in sorted(missing)]
+    return JobSnapshot(
+        job=job.job, time=started, world_size=max(job.world_size, len(seen)), ranks=(*seen, *absent)
+    )
+
+
+def source_line(file: str, line: int) -> str | None:
+    """The text of a source line, ``None`` when the file cannot be read."""
+    if not file or line <= 0 or not Path(file).is_file():
+        return None
+    linecache.checkcache(file)
+    return linecache.getline(file, line).strip() or None
+
+
+def pids_of(texts: Sequence[str]) -> list[int]:
+    """Process ids from ``--pid 12,13``.
+
+    Raises:
+        ValueError: one of them is no number.
+    """
+    return [int(part) for text in texts for part in text.replace(" ", ",").split(",") if part]

@@ -1,0 +1,148 @@
+"""Where a job's files lie, and what says which job and which agents there are.
+
+``$RANKSCOPE_HOME`` (default ``~/.local/state/rankscope``) holds one folder per run id
+(ARCHITECTURE.md, "Job directory").
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from rankscope.diag.errors import StoreError, UsageError
+from rankscope.diag.model import SCHEMA
+from rankscope.diag.store.files import read_json
+
+
+class JobFile(msgspec.Struct, frozen=True):
+    """``job.json``: what was launched.
+
+    Attributes:
+        created: ISO 8601, UTC.
+        command: the training command.
+        world_size: ranks of the job when known, 0 before the first rendezvous.
+        ended: when the job ended, ``None`` while it runs; result is what came of it.
+    """
+
+    run_id: str
+    created: str
+    command: tuple[str, ...]
+    nodes: str = ""
+    world_size: int = 0
+    ended: str | None = None
+    result: str = ""
+    schema: int = SCHEMA
+
+
+class WorkerFile(msgspec.Struct, frozen=True):
+    """One worker in ``agent.json``."""
+
+    rank: int
+    local_rank: int
+    pid: int
+    start_ticks: int
+
+
+class AgentFile(msgspec.Struct, frozen=True):
+    """``nodes/<node>/agent.json``: one agent and its workers, replaced at each (re)start."""
+
+    node: str
+    pid: int
+    start_ticks: int
+    phase: str
+    restart_count: int = 0
+    host: str = ""
+    port: int = 0
+    page: str = ""
+    workers: tuple[WorkerFile, ...] = ()
+    world_size: int = 0
+    schema: int = SCHEMA
+
+
+def home(environ: Mapping[str, str] = os.environ) -> Path:
+    """The root of all jobs' records."""
+    chosen = environ.get("RANKSCOPE_HOME")
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    state = environ.get("XDG_STATE_HOME")
+    return (Path(state) if state else Path("~/.local/state").expanduser()) / "rankscope"
+
+
+def folder_name(text: str) -> str:
+    """A run id or node name as a folder name: one path part, readable, reversible."""
+    name = quote(text, safe="-_~@+,=:") or "%"
+    return name.replace(".", "%2E") if set(name) == {"."} else name
+
+
+class JobFolder:
+    """Paths of one job's files. Creates nothing by itself."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def run_id(self) -> str:
+        """The run id this folder is named after."""
+        return unquote(self.path.name)
+
+    @property
+    def job_file(self) -> Path:
+        """``job.json``."""
+        return self.path / "job.json"
+
+    def node(self, node: str) -> Path:
+        """The folder of one agent."""
+        return self.path / "nodes" / folder_name(node)
+
+    @property
+    def incidents(self) -> Path:
+        """The folder of all incidents."""
+        return self.path / "incidents"
+
+    def agents(self) -> tuple[AgentFile, ...]:
+        """All readable ``agent.json``, by node."""
+        found: list[AgentFile] = []
+        for path in sorted(self.path.glob("nodes/*/agent.json")):
+            try:
+                found.append(read_json(path, AgentFile))
+            except StoreError:
+                continue
+        return tuple(found)
+
+    def job(self) -> JobFile | None:
+        """``job.json``, ``None`` when it is missing or unreadable."""
+        try:
+            return read_json(self.job_file, JobFile)
+        except StoreError:
+            return None
+
+
+def job_folder(run_id: str, root: Path | None = None) -> JobFolder:
+    """The folder of a run id, whether it exists or not."""
+    return JobFolder((root or home()) / "jobs" / folder_name(run_id))
+
+
+def find_job(name: str, root: Path | None = None) -> JobFolder:
+    """The folder of a job given as run id, unambiguous beginning of one, or path.
+
+    Raises:
+        UsageError: there is no such job, or several begin like that.
+    """
+    as_path = Path(name)
+    if (as_path / "job.json").is_file() or (as_path / "incidents").is_dir():
+        return JobFolder(as_path.absolute())
+    exact = job_folder(name, root)
+    if exact.path.is_dir():
+        return exact
+    jobs = exact.path.parent
+    similar = sorted(path for path in jobs.glob("*") if path.is_dir() and unquote(path.name).startswith(name))
+    if len(similar) == 1 and name:
+        return JobFolder(similar[0])
+    if similar:
+        names = ", ".join(unquote(path.name) for path in similar[:5])
+        raise UsageError(f"several jobs begin with {name!r}: {names}")
+    raise UsageError(f"no such job: {name!r} (looked in {jobs})", hint="`diag analyze` alone lists live jobs")

@@ -1,0 +1,410 @@
+"""The detector: a state, an event, the instructions expected. Time is an argument."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from rankscope.watchdog.detector import Detector
+from rankscope.watchdog.limits import HangSettings
+from rankscope.watchdog.observations import (
+    ActDue,
+    Capture,
+    Captured,
+    Cleared,
+    Confirmed,
+    CycleStarted,
+    Diagnosed,
+    Instruction,
+    RankObservation,
+    Recovered,
+    Tick,
+    TimerExpired,
+)
+from rankscope.watchdog.page import GroupSeq
+
+TICK = 0.5
+Ranks = dict[int, RankObservation]
+
+
+def a_rank(rank: int, *, step: int = 10, enqueued: int = 10, completed: int = 10) -> RankObservation:
+    group = GroupSeq("0", 3, enqueued, completed)
+    return RankObservation(rank=rank, probed=True, step=step, groups=(group,))
+
+
+class Job:
+    """A fake job of three ranks whose time moves tick by tick; snapshots are taken at once."""
+
+    def __init__(self, settings: HangSettings | None = None, *, confidence: str = "high") -> None:
+        self.detector = Detector(settings)
+        self.now = 1000.0
+        self.said: list[tuple[float, Instruction]] = []
+        self.confidence = confidence
+        self.communicating: frozenset[int] = frozenset()
+        self.ranks: Ranks = {rank: a_rank(rank) for rank in range(3)}
+        self.detector.handle(CycleStarted(self.now))
+        self.started = self.now
+
+    def run(self, seconds: float, change: Callable[[Ranks], None] | None = None) -> None:
+        for _ in range(round(seconds / TICK)):
+            self.now += TICK
+            if change is not None:
+                change(self.ranks)
+            self._feed(self.detector.handle(Tick(self.now, tuple(self.ranks.values()))))
+
+    def train(self, seconds: float) -> None:
+        self.run(seconds, _one_step)
+
+    def _feed(self, instructions: Iterable[Instruction]) -> None:
+        for instruction in instructions:
+            self.said.append((self.now, instruction))
+            if isinstance(instruction, Capture):
+                event = Captured(self.now, instruction.which, self.communicating)
+                self._feed(self.detector.handle(event))
+            elif isinstance(instruction, Confirmed):
+                self.detector.handle(Diagnosed(hang=True, confidence=self.confidence))
+
+    def expire_timer(self, rank: int) -> None:
+        self._feed(self.detector.handle(TimerExpired(self.now, rank, "epoch")))
+
+    def times_of(self, kind: type[Instruction]) -> list[float]:
+        return [when - self.started for when, instruction in self.said if isinstance(instruction, kind)]
+
+    def last(self, kind: type[Confirmed]) -> Confirmed:
+        return [instruction for _, instruction in self.said if isinstance(instruction, kind)][-1]
+
+
+def _one_step(ranks: Ranks) -> None:
+    for rank, seen in list(ranks.items()):
+        group = seen.groups[0]
+        moved = replace(group, enqueued=group.enqueued + 1, completed=group.completed + 1)
+        ranks[rank] = replace(
+            seen,
+            step=seen.step + 1,
+            groups=(moved,),
+            cpu_seconds=seen.cpu_seconds + 0.2,
+            switches=seen.switches + 9,
+        )
+
+
+def wait_for(job: Job, culprit: int) -> None:
+    """All but ``culprit`` enter the next collective and wait."""
+    for rank, seen in list(job.ranks.items()):
+        if rank != culprit:
+            group = seen.groups[0]
+            job.ranks[rank] = replace(seen, groups=(replace(group, enqueued=group.enqueued + 1),))
+
+
+def working(rank: int) -> Callable[[Ranks], None]:
+    def change(ranks: Ranks) -> None:
+        ranks[rank] = replace(ranks[rank], cpu_seconds=ranks[rank].cpu_seconds + TICK)
+
+    return change
+
+
+def polling(rank: int) -> Callable[[Ranks], None]:
+    def change(ranks: Ranks) -> None:
+        ranks[rank] = replace(ranks[rank], switches=ranks[rank].switches + 10)
+
+    return change
+
+
+def test_a_training_job_is_left_alone() -> None:
+    job = Job()
+    job.train(120)
+    assert job.said == []
+
+
+def test_a_quiet_rank_that_others_wait_for_is_confirmed_within_15_seconds() -> None:
+    job = Job()
+    job.train(10)
+    hung_at = job.now - job.started
+    wait_for(job, culprit=2)
+    job.run(20)
+    confirmed = job.last(Confirmed)
+    assert confirmed.suspects == (2,)
+    assert confirmed.waiting == (0, 1)
+    assert confirmed.sink_class == "quiet"
+    assert job.times_of(Confirmed)[0] - hung_at <= 13
+
+
+def test_two_snapshots_are_taken_four_seconds_apart() -> None:
+    job = Job()
+    job.train(10)
+    wait_for(job, culprit=2)
+    job.run(20)
+    first, second = job.times_of(Capture)
+    assert second - first == 4.0
+
+
+def test_nothing_is_said_before_the_rhythm_is_known() -> None:
+    job = Job()
+    wait_for(job, culprit=2)
+    job.run(59)
+    assert job.said == []
+    job.run(10)
+    assert job.times_of(Confirmed)
+
+
+def test_an_evaluation_on_one_rank_is_not_called_a_hang() -> None:
+    job = Job()
+    job.train(10)
+    wait_for(job, culprit=0)
+    job.run(29, working(0))
+    assert job.said == []
+
+
+def test_a_deadlock_after_an_evaluation_is_noticed_by_the_quiet_clock() -> None:
+    job = Job()
+    job.train(10)
+    wait_for(job, culprit=0)
+    job.run(20, working(0))
+    quiet_from = job.now - job.started
+    job.run(20)
+    assert job.times_of(Confirmed)
+    assert job.times_of(Confirmed)[0] - quiet_from <= 13
+
+
+def test_evaluations_teach_the_busy_limit() -> None:
+    job = Job()
+    for _ in range(3):
+        job.train(5)
+        wait_for(job, culprit=0)
+        job.run(20, working(0))
+    job.train(5)
+    wait_for(job, culprit=0)
+    job.run(50, working(0))
+    assert job.said == []
+
+
+def test_a_working_rank_past_the_busy_limit_is_published_as_busy() -> None:
+    job = Job(confidence="low")
+    job.train(10)
+    wait_for(job, culprit=0)
+    job.run(45, working(0))
+    assert job.last(Confirmed).sink_class == "busy"
+    assert not job.times_of(ActDue)
+
+
+def test_a_polling_rank_that_others_wait_for_is_published_after_30_seconds() -> None:
+    job = Job()
+    job.train(10)
+    wait_for(job, culprit=1)
+    job.run(28, polling(1))
+    assert job.said == []
+    job.run(12, polling(1))
+    assert job.last(Confirmed).sink_class == "ticking"
+
+
+def test_a_polling_rank_that_nobody_waits_for_is_left_alone() -> None:
+    job = Job()
+    job.train(10)
+    job.run(29, polling(1))
+    assert job.said == []
+
+
+def test_progress_between_the_snapshots_clears() -> None:
+    job = Job()
+    job.train(10)
+    wait_for(job, culprit=2)
+    job.run(9)
+    job.train(1)
+    assert job.times_of(Cleared)
+    assert not job.times_of(Confirmed)
+
+
+def test_a_gap_that_ended_by_itself_teaches_the_quiet_limit() -> None:
+    job = Job()
+    job.train(10)
+    wait_for(job, culprit=2)
+    job.run(10)
+    job.train(5)
+    wait_for(job, culprit=2)
+    before = len(job.said)
+    job.run(19)
+    assert len(job.said) == before
+
+
+def test_a_published_hang_that_moves_again_has_recovered() -> None:
+    job = Job()
+    job.train(10)
+    wait_for(job, culprit=2)
+    job.run(20)
+    job.train(1)
+    assert len(job.times_of(Recovered)) == 1
+
+
+def test_a_high_confidence_hang_is_due_after_180_seconds() -> None:
+    job = Job()
+    job.train(10)
+    hung_at = job.now - job.started
+    wait_for(job, culprit=2)
+    job.run(400)
+    (due,) = job.times_of(ActDue)
+    assert 180 <= due - hung_at <= 181
+
+
+def test_a_medium_confidence_hang_is_due_after_1800_seconds() -> None:
+    job = Job(confidence="medium")
+    job.train(10)
+    hung_at = job.now - job.started
+    wait_for(job, culprit=2)
+    job.run(1900)
+    (due,) = job.times_of(ActDue)
+    assert 1800 <= due - hung_at <= 1801
+
+
+def test_a_user_s_interval_holds_whatever_the_confidence() -> None:
+    job = Job(HangSettings(act_after=20), confidence="low")
+    job.train(10)
+    hung_at = job.now - job.started
+    wait_for(job, culprit=2)
+    job.run(40)
+    (due,) = job.times_of(ActDue)
+    assert 20 <= due - hung_at <= 21
+
+
+def test_evidence_is_taken_before_a_user_s_interval_ends_also_in_warm_up() -> None:
+    job = Job(HangSettings(act_after=30))
+    wait_for(job, culprit=2)
+    job.run(40)
+    (due,) = job.times_of(ActDue)
+    assert job.times_of(Confirmed)[0] < due <= 31
+
+
+def test_a_fixed_diagnose_after_replaces_the_learned_limits() -> None:
+    job = Job(HangSettings(diagnose_after=20))
+    job.train(10)
+    wait_for(job, culprit=2)
+    job.run(19)
+    assert job.said == []
+    job.run(8)
+    assert job.times_of(Confirmed)
+
+
+def test_a_stopped_rank_is_frozen() -> None:
+    job = Job()
+    job.train(10)
+    wait_for(job, culprit=1)
+    job.ranks[1] = replace(job.ranks[1], state="T")
+    job.run(20)
+    assert job.last(Confirmed).sink_class == "frozen"
+    assert job.last(Confirmed).suspects == (1,)
+
+
+def test_a_job_stopped_as_a_whole_is_no_hang() -> None:
+    job = Job()
+    job.train(10)
+    for rank in job.ranks:
+        job.ranks[rank] = replace(job.ranks[rank], state="T")
+    job.run(300)
+    assert job.said == []
+
+
+def test_a_paused_machine_is_no_hang() -> None:
+    job = Job()
+    job.train(10)
+    job.now += 3600
+    job.run(7)
+    assert job.said == []
+
+
+def test_a_restart_forgets_the_suspicion() -> None:
+    job = Job()
+    job.train(10)
+    wait_for(job, culprit=2)
+    job.run(9)
+    job.detector.handle(CycleStarted(job.now))
+    before = len(job.said)
+    job.run(50)
+    assert len(job.said) == before
+
+
+def test_everybody_in_the_collective_and_nothing_completes_is_confirmed_without_suspects() -> None:
+    job = Job()
+    job.train(10)
+    wait_for(job, culprit=99)
+    job.run(20)
+    confirmed = job.last(Confirmed)
+    assert confirmed.suspects == ()
+    assert confirmed.waiting == (0, 1, 2)
+
+
+def test_spinning_victims_do_not_hide_the_quiet_culprit() -> None:
+    job = Job()
+    job.train(10)
+    wait_for(job, culprit=2)
+
+    def spin(ranks: Ranks) -> None:
+        working(0)(ranks)
+        working(1)(ranks)
+
+    job.run(20, spin)
+    assert job.last(Confirmed).suspects == (2,)
+
+
+def test_a_wait_that_no_counter_shows_is_seen_by_the_stacks() -> None:
+    job = Job()
+    job.train(10)
+    job.communicating = frozenset({0, 1})
+    job.run(20)
+    confirmed = job.last(Confirmed)
+    assert confirmed.waiting == (0, 1)
+    assert confirmed.suspects == (2,)
+
+
+def test_an_expired_timer_is_a_suspicion_at_once() -> None:
+    job = Job()
+    job.train(10)
+    job.expire_timer(1)
+    assert len(job.times_of(Capture)) == 1
+    job.run(6)
+    assert "timer epoch of rank 1 expired" in job.last(Confirmed).reason
+
+
+def test_young_loader_workers_get_the_long_limit() -> None:
+    job = Job()
+    job.train(10)
+    wait_for(job, culprit=2)
+    job.ranks[2] = replace(job.ranks[2], youngest_child_born=job.now + 1)
+    job.run(50)
+    assert job.said == []
+    job.run(20)
+    assert job.times_of(Confirmed)
+
+
+def test_a_job_without_probe_that_works_is_left_alone() -> None:
+    job = Job()
+    job.ranks = {rank: RankObservation(rank=rank) for rank in range(3)}
+
+    def work(ranks: Ranks) -> None:
+        for rank in ranks:
+            working(rank)(ranks)
+
+    job.run(4000, work)
+    assert job.said == []
+
+
+def test_a_job_without_probe_that_falls_silent_is_noticed_within_a_minute_and_a_bit() -> None:
+    job = Job()
+    job.ranks = {rank: RankObservation(rank=rank) for rank in range(3)}
+
+    def work(ranks: Ranks) -> None:
+        for rank in ranks:
+            working(rank)(ranks)
+
+    job.run(100, work)
+    silent_from = job.now - job.started
+    job.run(80)
+    assert job.times_of(Confirmed)[0] - silent_from <= 70
+
+
+def test_events_replayed_through_a_new_detector_give_the_same_instructions() -> None:
+    def run() -> list[tuple[float, Instruction]]:
+        job = Job()
+        job.train(10)
+        wait_for(job, culprit=2)
+        job.run(60)
+        return job.said
+
+    assert run() == run()

@@ -1,0 +1,126 @@
+"""The constants of noticing and the two learned clocks. Pure: times come in as arguments.
+
+Source of every constant: DIAGNOSIS.md, "Noticing" (25 real gloo jobs of 3 ranks, torch 2.13); they are
+kept in this one table.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+WINDOW: Final = 4.0
+"""Seconds over which activity of a sink is measured, and between the two snapshots."""
+PAUSE: Final = 3.0
+"""A gap between the agent's own ticks longer than this means that the machine was paused (seconds)."""
+BUSY_CPU_SHARE: Final = 0.10
+"""CPU share (run delay counted) from which a thread or child counts as working."""
+QUIET_CPU_SHARE: Final = 0.01
+BUSY_IO_RATE: Final = 20_000.0
+"""Bytes a second read and written from which a rank or child counts as working."""
+QUIET_SWITCH_RATE: Final = 2.0
+"""Voluntary switches a second up to which a thread is quiet; a blocking capture adds about two."""
+CAPTURE_SWITCHES: Final = 4.0
+"""Switches forgiven in a window in which snapshots are taken."""
+WARM_UP_GAPS: Final = 3
+"""Signs of progress after a (re)start until which the long limits hold."""
+QUIET_FLOOR: Final = 8.0
+QUIET_CEILING: Final = 60.0
+BUSY_FLOOR: Final = 30.0
+BUSY_CEILING: Final = 1800.0
+TICKING_LIMIT: Final = 30.0
+"""Somebody waits for a rank that polls: published after this (a rank polling for a file)."""
+QUIET_FACTOR: Final = 2.0
+BUSY_FACTOR: Final = 3.0
+REMEMBERED_GAPS: Final = 20
+ACT_AFTER_HIGH: Final = 180.0
+"""C4D's error: C4D_HANG_TIMEOUT x C4D_HANG_TIMES = 10 s x 18."""
+ACT_AFTER_OTHER: Final = 1800.0
+"""AIMaster's default interval, used when the diagnosis is not of high confidence."""
+
+
+@dataclass(frozen=True, slots=True)
+class HangSettings:
+    """What the user asked for, in seconds.
+
+    Attributes:
+        diagnose_after: fixed limit for noticing, ``None`` for the learned ones.
+        act_after: AIMaster's job-hang-interval, ``None`` for auto.
+    """
+
+    diagnose_after: float | None = None
+    act_after: float | None = None
+
+
+def act_after(settings: HangSettings, *, hang: bool, confidence: str) -> float | None:
+    """Seconds without progress after which a published diagnosis is acted on, ``None`` for never.
+
+    A number given by the user holds whatever the confidence, as in AIMaster.
+    """
+    if settings.act_after is not None:
+        return settings.act_after
+    if not hang:
+        return None
+    return ACT_AFTER_HIGH if confidence == "high" else ACT_AFTER_OTHER
+
+
+@dataclass(slots=True)
+class Clocks:
+    """The two limits, learned from gaps that ended by themselves since the (re)start.
+
+    Gaps too short to lift a limit above its floor are not kept, so that thousands of ordinary steps do
+    not push the last evaluation out of memory.
+    """
+
+    settings: HangSettings = field(default_factory=HangSettings)
+    signs: int = 0
+    _quiet_gaps: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED_GAPS))
+    _busy_gaps: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED_GAPS))
+
+    def learn_quiet(self, gap: float) -> None:
+        """Take in seconds of quiet that progress has ended; counts as one sign of progress."""
+        self.signs += 1
+        if gap * QUIET_FACTOR > QUIET_FLOOR:
+            self._quiet_gaps.append(gap)
+
+    def learn_busy(self, gap: float) -> None:
+        """Take in a gap (seconds) that progress has ended and in which a sink was working."""
+        if gap * BUSY_FACTOR > BUSY_FLOOR:
+            self._busy_gaps.append(gap)
+
+    def restart(self) -> None:
+        """Forget everything: the workers are new."""
+        self.signs = 0
+        self._quiet_gaps.clear()
+        self._busy_gaps.clear()
+
+    @property
+    def warming_up(self) -> bool:
+        """Whether too little progress was seen to know the job's rhythm."""
+        return self.signs < WARM_UP_GAPS
+
+    def quiet_limit(self, *, young_children: bool) -> float:
+        """Seconds without progress and without activity after which a rank is suspected."""
+        if self.settings.diagnose_after is not None:
+            return self.settings.diagnose_after
+        if self.warming_up or young_children:
+            limit = QUIET_CEILING
+        else:
+            longest = max(self._quiet_gaps, default=0.0)
+            limit = min(max(QUIET_FACTOR * longest, QUIET_FLOOR), QUIET_CEILING)
+        return self._within_interval(limit)
+
+    def busy_limit(self) -> float:
+        """Seconds without progress after which a working rank is suspected."""
+        if self.settings.diagnose_after is not None:
+            return self.settings.diagnose_after
+        longest = max(self._busy_gaps, default=0.0)
+        learned = min(max(BUSY_FACTOR * longest, BUSY_FLOOR), BUSY_CEILING)
+        return self._within_interval(BUSY_CEILING if self.warming_up else learned)
+
+    def _within_interval(self, limit: float) -> float:
+        """A user's interval is the longest silence they accept: evidence is taken before it ends."""
+        if self.settings.act_after is None:
+            return limit
+        return min(limit, max(self.settings.act_after - 2 * WINDOW, self.settings.act_after / 2))

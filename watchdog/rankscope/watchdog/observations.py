@@ -1,0 +1,180 @@
+"""What the detector is told and what it answers: one small frozen type each.
+
+Nothing here reads a clock or a process. Times are seconds on ``time.monotonic()`` of the agent's host.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from rankscope.watchdog.page import GroupSeq
+
+SinkClass = Literal["frozen", "quiet", "ticking", "busy", "none"]
+"""How the ranks that others wait for behave (DIAGNOSIS.md, "Class of a sink"); ``none`` has no sink here."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankObservation:
+    """One local rank at one tick. Counters are totals since the worker started.
+
+    Attributes:
+        rank: global rank.
+        alive: whether the process exists and is no zombie.
+        state: kernel state letter of its main thread.
+        probed: whether a probe reports for it (steps and groups are meaningless otherwise).
+        step: optimizer steps.
+        groups: process groups with their sequence numbers.
+        last_timer_call: when it last acquired or released a timer, 0 for never.
+        cpu_seconds: of the main thread, run delay included (a starved thread wants to run).
+        other_cpu_seconds: of its other threads together.
+        switches: voluntary context switches of the main thread.
+        io_bytes: read and written by the main thread.
+        children_cpu_seconds: of its child processes; children_io_bytes what they read and wrote.
+        youngest_child_born: when its youngest child process started, ``None`` without children.
+        log_bytes: size of its log files.
+    """
+
+    rank: int
+    alive: bool = True
+    state: str = "S"
+    probed: bool = False
+    step: int = 0
+    groups: tuple[GroupSeq, ...] = ()
+    last_timer_call: float = 0.0
+    cpu_seconds: float = 0.0
+    other_cpu_seconds: float = 0.0
+    switches: int = 0
+    io_bytes: int = 0
+    children_cpu_seconds: float = 0.0
+    children_io_bytes: int = 0
+    youngest_child_born: float | None = None
+    log_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CycleStarted:
+    """Workers were (re)started; everything known of the previous ones is void."""
+
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """All local ranks, observed once more."""
+
+    now: float
+    ranks: tuple[RankObservation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """A snapshot that was asked for has been taken.
+
+    Attributes:
+        which: ``a`` or ``b``.
+        communicating: ranks whose deciding thread stands in a communication call, by their stacks.
+    """
+
+    now: float
+    which: Literal["a", "b"]
+    communicating: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosed:
+    """The pair of snapshots was judged.
+
+    Attributes:
+        hang: whether the verdict is a hang (or dead ranks), not Healthy or Unknown.
+        confidence: high, medium, low.
+    """
+
+    hang: bool
+    confidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class TimerExpired:
+    """A worker's own timer ran out: suspicion at once, whatever the clocks say."""
+
+    now: float
+    rank: int
+    scope: str
+
+
+Event = CycleStarted | Tick | Captured | Diagnosed | TimerExpired
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """Take a snapshot of all local ranks now.
+
+    Attributes:
+        which: ``a`` opens a suspicion, ``b`` confirms or clears it.
+        reason: why, for a person.
+        suspects: the ranks that others seem to wait for.
+    """
+
+    which: Literal["a", "b"]
+    reason: str
+    suspects: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """Nothing moved between the snapshots: diagnose and publish.
+
+    Attributes:
+        since: when the last progress was seen.
+        sink_class: how the suspects behave; ``busy`` is published as suspected, not confirmed.
+    """
+
+    reason: str
+    since: float
+    suspects: tuple[int, ...]
+    waiting: tuple[int, ...]
+    sink_class: SinkClass
+
+
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    """The suspicion is dropped before anything was published."""
+
+    reason: str
+    gap: float
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """A published hang went away by itself after ``gap`` seconds without progress."""
+
+    gap: float
+
+
+@dataclass(frozen=True, slots=True)
+class ActDue:
+    """The act-after limit has passed with the hang still there; ``gap`` is the time without progress."""
+
+    gap: float
+
+
+Instruction = Capture | Confirmed | Cleared | Recovered | ActDue
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """Who waits, for whom, and how those behave, over the last window.
+
+    Attributes:
+        waiting: ranks inside a collective that has not completed.
+        sinks: ranks that the waiting ones wait for; without waiting ranks, all ranks.
+        sink_class: the most lively class among the sinks.
+        all_stopped: every rank is stopped by a signal.
+    """
+
+    waiting: tuple[int, ...] = ()
+    sinks: tuple[int, ...] = ()
+    sink_class: SinkClass = "busy"
+    all_stopped: bool = False
+    frozen: tuple[int, ...] = field(default=())

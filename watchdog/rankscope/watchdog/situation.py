@@ -1,0 +1,139 @@
+"""Who waits for whom and how the awaited behave, from two observations of all ranks. Pure.
+
+Only the sinks are judged: ranks that have not entered the open collective. A waiting rank may spin at
+full CPU (NCCL) and proves nothing by it (DIAGNOSIS.md, "Noticing").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rankscope.watchdog.limits import (
+    BUSY_CPU_SHARE,
+    BUSY_IO_RATE,
+    CAPTURE_SWITCHES,
+    QUIET_CPU_SHARE,
+    QUIET_SWITCH_RATE,
+)
+from rankscope.watchdog.observations import RankObservation, SinkClass, Situation
+from rankscope.watchdog.page import GroupSeq
+
+_LIVELINESS: tuple[SinkClass, ...] = ("frozen", "quiet", "ticking", "busy")
+
+
+def advanced(before: RankObservation, now: RankObservation) -> bool:
+    """Whether the rank made progress: an optimizer step, a completed collective, a timer call."""
+    if now.step > before.step or now.last_timer_call > before.last_timer_call:
+        return True
+    completed = {group.name: group.completed for group in before.groups}
+    return any(group.completed > completed.get(group.name, -1) for group in now.groups)
+
+
+def judge(
+    before: Sequence[RankObservation],
+    now: Sequence[RankObservation],
+    *,
+    seconds: float,
+    communicating: frozenset[int] = frozenset(),
+    captures: int = 0,
+) -> Situation:
+    """Say who waits, who is waited for, and how those behave.
+
+    Args:
+        before: the ranks at the start of the window.
+        now: the same ranks at its end.
+        seconds: length of the window.
+        communicating: ranks whose stacks stand in a communication call (known after a snapshot).
+        captures: snapshots taken inside the window; each costs the ranks a few switches.
+    """
+    earlier = {rank.rank: rank for rank in before}
+    alive = [rank for rank in now if rank.alive]
+    classes = {
+        rank.rank: sink_class(earlier.get(rank.rank, rank), rank, seconds=seconds, captures=captures)
+        for rank in alive
+    }
+    waiting = waiting_ranks(alive)
+    # A quiet thread in a communication call waits too: P2P and gloo's barrier are in no counter.
+    waiting |= {rank for rank in communicating if classes.get(rank) == "quiet"}
+    sinks = _sinks(now, waiting)
+    frozen = tuple(sorted(rank for rank, name in classes.items() if name == "frozen"))
+    return Situation(
+        waiting=tuple(sorted(waiting)),
+        sinks=sinks,
+        sink_class=_liveliest(sinks, classes),
+        all_stopped=bool(alive) and all(rank.state in "Tt" for rank in alive),
+        frozen=frozen,
+    )
+
+
+def waiting_ranks(ranks: Sequence[RankObservation]) -> set[int]:
+    """Ranks inside a collective, by sequence numbers: enqueued, not completed."""
+    return {rank.rank for rank in ranks if any(group.enqueued > group.completed for group in rank.groups)}
+
+
+def _sinks(ranks: Sequence[RankObservation], waiting: set[int]) -> tuple[int, ...]:
+    """The ranks the waiting ones wait for; without waiting ranks every living rank is judged."""
+    if not waiting:
+        return tuple(rank.rank for rank in ranks if rank.alive)
+    behind = {rank for group in _open_groups(ranks, waiting) for rank in _not_entered(group, ranks)}
+    if not behind:
+        # Unknown to the counters: whoever does not wait.
+        behind = {rank.rank for rank in ranks}
+    return tuple(sorted(behind - waiting))
+
+
+def _open_groups(ranks: Sequence[RankObservation], waiting: set[int]) -> list[GroupSeq]:
+    """For each group name, the furthest member's view when that member waits in it."""
+    furthest: dict[str, GroupSeq] = {}
+    for rank in ranks:
+        for group in rank.groups:
+            known = furthest.get(group.name)
+            if rank.rank in waiting and group.enqueued > group.completed:
+                furthest[group.name] = group if known is None or group.enqueued > known.enqueued else known
+    return list(furthest.values())
+
+
+def _not_entered(group: GroupSeq, ranks: Sequence[RankObservation]) -> set[int]:
+    """Members that have not entered ``group``'s newest collective.
+
+    A rank that lists no such group may be a member that never got as far, unless the group is complete
+    without it.
+    """
+    views = {rank.rank: _of_group(rank, group.name) for rank in ranks}
+    listed = sum(view is not None for view in views.values())
+    return {
+        rank
+        for rank, view in views.items()
+        if (view.enqueued < group.enqueued if view is not None else listed < group.size)
+    }
+
+
+def _of_group(rank: RankObservation, name: str) -> GroupSeq | None:
+    return next((group for group in rank.groups if group.name == name), None)
+
+
+def _liveliest(sinks: Sequence[int], classes: Mapping[int, SinkClass]) -> SinkClass:
+    """Dead sinks (no class) count as frozen; without sinks there is nobody to judge."""
+    if not sinks:
+        return "none"
+    return max((classes.get(rank, "frozen") for rank in sinks), key=_LIVELINESS.index)
+
+
+def sink_class(
+    before: RankObservation, now: RankObservation, *, seconds: float, captures: int = 0
+) -> SinkClass:
+    """How one rank behaved over ``seconds`` (DIAGNOSIS.md, "Class of a sink")."""
+    if now.state in "TtDZX" and before.state in "TtDZX":
+        return "frozen"
+    if seconds <= 0:
+        return "busy"
+    cpu = (now.cpu_seconds - before.cpu_seconds) / seconds
+    other_cpu = (now.other_cpu_seconds - before.other_cpu_seconds) / seconds
+    child_cpu = (now.children_cpu_seconds - before.children_cpu_seconds) / seconds
+    io_rate = (now.io_bytes - before.io_bytes) / seconds
+    child_io = (now.children_io_bytes - before.children_io_bytes) / seconds
+    if max(cpu, other_cpu, child_cpu) >= BUSY_CPU_SHARE or max(io_rate, child_io) >= BUSY_IO_RATE:
+        return "busy"
+    switches = now.switches - before.switches - captures * CAPTURE_SWITCHES
+    still = cpu < QUIET_CPU_SHARE and switches <= QUIET_SWITCH_RATE * seconds
+    return "quiet" if still and io_rate <= 0 and child_cpu < QUIET_CPU_SHARE else "ticking"
