@@ -63,7 +63,8 @@ class DiagElasticAgent(LocalElasticAgent):
     def run(self, role: str = "default_role") -> RunResult:
         """Run until the job is done; a health server given by the caller lives as long."""
         try:
-            return super().run(role)
+            result: RunResult = super().run(role)
+            return result
         finally:
             if self._user_health is not None:
                 self._user_health.stop()
@@ -75,7 +76,7 @@ class DiagElasticAgent(LocalElasticAgent):
 
     def _exit_barrier(self) -> None:
         self._session.phase("exit_barrier", self._exit_barrier_timeout)
-        super()._exit_barrier()
+        super()._exit_barrier()  # type: ignore[no-untyped-call]
 
     def _setup_local_watchdog(self, envs: dict[int, dict[str, str]]) -> None:
         """Workers get our pipe, page and probe instead of torch's timer server."""
@@ -160,7 +161,7 @@ class DiagElasticAgent(LocalElasticAgent):
         self._session.restart_begins(decision, restarts=restarts)
         super()._restart_workers(worker_group)
 
-    def _stop_workers(self, _worker_group: WorkerGroup, *_args: Any, **_kwargs: Any) -> None:
+    def _stop_workers(self, worker_group: WorkerGroup, *_args: Any, **_kwargs: Any) -> None:  # noqa: ARG002
         self._shutdown(timeout=getattr(self, "_shutdown_timeout", _SHUTDOWN_TIMEOUT))
 
     def _shutdown(

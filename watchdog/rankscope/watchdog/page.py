@@ -195,11 +195,11 @@ class SlotWriter:
 
     def hold_wanted(self) -> bool:
         """Whether the agent wants a raising worker to wait while evidence is taken."""
-        return _HEADER.unpack_from(self._map, 0)[4] == 1
+        return bool(_HEADER.unpack_from(self._map, 0)[4])
 
     def answered(self) -> bool:
         """Whether the agent has said that the raising worker may go on."""
-        return _ANSWER.unpack_from(self._map, self._base + _ANSWER_AT)[0] != 0
+        return bool(_ANSWER.unpack_from(self._map, self._base + _ANSWER_AT)[0])
 
     def close(self) -> None:
         """Unmap the page."""

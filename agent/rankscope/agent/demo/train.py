@@ -134,7 +134,7 @@ def main() -> None:
             inject(options.fault, writer)
         loss = nn.functional.mse_loss(model(features), target)
         optimizer.zero_grad()
-        loss.backward()
+        torch.autograd.backward(loss)
         optimizer.step()
         time.sleep(options.step_time)
         if rank == 0 or (faulty and step == options.fault_step):

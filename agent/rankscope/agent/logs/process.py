@@ -1,0 +1,349 @@
+"""Log capture as the agent uses it: open streams before workers start, watch the drain, finish at the end.
+
+Holds every FIFO open itself, so that the death of the drain never reaches a worker, and starts a new drain
+with the same streams. Knows nothing of torch; what is written where is told by the caller.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import threading
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, cast
+
+from rankscope.agent.logs import fifos
+from rankscope.agent.logs.counters import SLOTS
+from rankscope.agent.logs.drain_process import Message
+from rankscope.agent.logs.stream import Limits
+from rankscope.agent.logs.supervision import SupervisedDrain
+
+StreamName = Literal["stdout", "stderr"]
+StreamKey = tuple[int, StreamName]
+"""Local rank and stream."""
+
+_CONSOLES: Final[dict[StreamName, int]] = {"stdout": 1, "stderr": 2}
+_FINISH_MARGIN: Final = 0.5
+_LEAVE: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedStream:
+    """One stream of one worker.
+
+    Attributes:
+        local_rank: whose.
+        name: stdout or stderr.
+        file: where it is kept; appended to, made when the first byte comes; its folder must exist.
+        on_console: whether it is shown on the agent's own stream of that name.
+    """
+
+    local_rank: int
+    name: StreamName
+    file: Path
+    on_console: bool = True
+
+    @property
+    def key(self) -> StreamKey:
+        """Local rank and stream."""
+        return self.local_rank, self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """How log capture ended.
+
+    Attributes:
+        unshown_bytes: output that the console did not take in time, None when the drain did not answer.
+        unfiled_bytes: output that the files did not take in time, None likewise.
+        process_ended: the drain has ended; False while somebody, a worker's child perhaps, holds a pipe open.
+    """
+
+    unshown_bytes: int | None
+    unfiled_bytes: int | None
+    process_ended: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    stream: CapturedStream
+    fifo: Path
+    slot: int
+    keep_alive: int
+
+
+class LogCapture:
+    """Captures the output of one agent's workers, over all their attempts.
+
+    Methods may be called from any thread; ``start`` and ``open`` belong to the main thread, ``check`` to
+    the watch thread. None raises for anything that a disk, a terminal or a process does.
+    """
+
+    def __init__(
+        self, fifo_dir: Path, on_event: Callable[[str], None], *, limits: Limits | None = None
+    ) -> None:
+        """Prepare; nothing is made before ``start``.
+
+        Args:
+            fifo_dir: folder for the FIFOs, private to this agent; made, and removed at the end.
+            on_event: gets one line for what a person should know; called without any lock held.
+            limits: how much may wait, and how long.
+        """
+        self._wanted_dir = fifo_dir
+        self._on_event = on_event
+        self._limits = limits or Limits()
+        self._lock = threading.Lock()
+        self._events: list[str] = []
+        self._folder: Path | None = None
+        self._drain: SupervisedDrain | None = None
+        self._open: dict[StreamKey, _Open] = {}
+        self._slots = itertools.cycle(range(SLOTS))
+        self._opened: set[int] = set()
+        self._refused: dict[int, str] = {}
+        self._finished: Message | None = None
+        self._lost_bytes = 0
+
+    @property
+    def drain_pid(self) -> int | None:
+        """Process of the drain, None when there is none."""
+        drain = self._drain
+        return drain.pid if drain else None
+
+    def start(self) -> bool:
+        """Make the folder and start the drain; False, said once, when output cannot be captured here."""
+        with self._reporting():
+            try:
+                self._folder = fifos.make_fifo_folder(self._wanted_dir)
+                self._drain = SupervisedDrain(self._limits)
+            except OSError as error:
+                self._release()
+                self._say(f"log capture is off: {error}; workers write to the console themselves")
+                return False
+            return True
+
+    def open(self, streams: Sequence[CapturedStream], *, timeout: float = 5.0) -> dict[StreamKey, Path]:
+        """Have streams read before their workers start; an earlier stream of the same key is let go.
+
+        Args:
+            streams: of the workers about to start.
+            timeout: seconds to wait for the drain.
+
+        Returns:
+            The FIFO that each worker is to write to; empty when output cannot be captured, which is said.
+        """
+        with self._reporting():
+            if self._drain is None:
+                return {}
+            try:
+                opened = self._make(streams)
+                reason = self._announce(opened, time.monotonic() + timeout)
+            except OSError as error:
+                opened, reason = [], str(error)
+            if reason is None:
+                return {one.stream.key: one.fifo for one in opened}
+            self._say(f"output is not captured: {reason}; workers write to the console themselves")
+            for stream in streams:
+                self._let_go(stream.key)
+            return {}
+
+    def check(self) -> None:
+        """Look after the drain: pass on what it says, replace it when it died or stands still.
+
+        Called every tick, at least every two seconds; returns at once, also while another thread opens.
+        """
+        with self._reporting(wait=False) as mine:
+            if not mine or self._drain is None:
+                return
+            self._listen()
+            unread = any(fifos.waiting_bytes(one.keep_alive) for one in self._open.values())
+            if self._drain.stands_still(unread=unread):
+                self._say("the log drain stood still and is replaced")
+                self._drain.kill()
+            if not self._drain.alive() and not self._replace():
+                self._make_room()
+
+    def sizes(self) -> dict[StreamKey, int]:
+        """Bytes that each stream's worker has written so far in its current attempt; touches no file.
+
+        Counts what still lies in the pipe too; off by what is just being moved.
+        """
+        with self._lock:
+            drain = self._drain
+            if drain is None:
+                return {}
+            return {
+                key: drain.counters.seen_bytes(one.slot) + fifos.waiting_bytes(one.keep_alive)
+                for key, one in self._open.items()
+            }
+
+    def files(self) -> dict[StreamKey, Path]:
+        """The file of each stream of the current attempt."""
+        with self._lock:
+            return {key: one.stream.file for key, one in self._open.items()}
+
+    def finish(self, timeout: float = 10.0) -> Finished:
+        """After the workers' end: wait until what they wrote is in the files and on the console.
+
+        Args:
+            timeout: seconds after which this returns whatever is left. The drain then goes on alone while
+                anybody holds a pipe open, and ends when the last one has closed.
+        """
+        deadline = time.monotonic() + timeout
+        with self._reporting():
+            if self._drain is None:
+                return Finished(None, None, process_ended=True)
+            self._ask_to_finish(deadline)
+            drain, self._drain = self._drain, None
+            self._release()
+            return self._result(ended=drain.leave(min(_LEAVE, deadline - time.monotonic())))
+
+    def _ask_to_finish(self, deadline: float) -> None:
+        for _ in range(2):
+            if self._drain is None or (not self._drain.alive() and not self._replace()):
+                return
+            left = deadline - time.monotonic()
+            self._drain.send({"finish": max(0.0, left - min(_FINISH_MARGIN, left / 4))})
+            if self._wait_until(lambda: self._finished is not None, deadline):
+                return
+            if time.monotonic() >= deadline:
+                return
+            # It has died in the middle; what is left in the pipes is the next one's.
+            self._drain.kill()
+
+    def _result(self, *, ended: bool) -> Finished:
+        if self._finished is None:
+            self._say("the log drain did not finish in time; the end of the output may be missing")
+            return Finished(None, None, process_ended=ended)
+        counts = cast("dict[str, int]", self._finished["finished"])
+        unshown, unfiled = counts["unshown"], counts["unfiled"]
+        if unshown or unfiled:
+            self._say(f"output left at the end: {unshown} bytes not shown, {unfiled} bytes not in the files")
+        return Finished(unshown, unfiled, process_ended=ended)
+
+    def _make(self, streams: Sequence[CapturedStream]) -> list[_Open]:
+        if self._folder is None or self._drain is None:
+            raise FileNotFoundError("log capture is not started")
+        made: list[_Open] = []
+        for stream in streams:
+            self._let_go(stream.key)
+            used = {one.slot for one in self._open.values()}
+            slot = next(slot for slot in self._slots if slot not in used)
+            self._drain.counters.clear(slot)
+            fifo = self._folder / f"{slot}-{stream.local_rank}-{stream.name}"
+            one = _Open(stream, fifo, slot, fifos.make_fifo(fifo))
+            self._open[stream.key] = one
+            made.append(one)
+        for one in made:
+            fifos.widen(one.keep_alive, pipes=len(self._open))
+        return made
+
+    def _announce(self, opened: Sequence[_Open], deadline: float) -> str | None:
+        slots = {one.slot for one in opened}
+        self._opened -= slots
+        self._refused.clear()
+        for _ in range(2):
+            if self._drain is not None and self._drain.alive():
+                for one in opened:
+                    self._send_open(one)
+            elif not self._replace():
+                break
+            self._wait_until(lambda: slots <= self._opened | self._refused.keys(), deadline)
+            if slots <= self._opened:
+                return None
+            if self._refused or time.monotonic() >= deadline:
+                break
+        return "; ".join(sorted(set(self._refused.values()))) or "the log drain does not answer"
+
+    def _send_open(self, one: _Open) -> None:
+        if self._drain is None:
+            return
+        console = _CONSOLES[one.stream.name] if one.stream.on_console else 0
+        self._drain.send(
+            {
+                "open": str(one.fifo),
+                "slot": one.slot,
+                "file": str(one.stream.file.absolute()),
+                "console": console,
+                "resume": self._drain.counters.seen_bytes(one.slot) > 0,
+            }
+        )
+
+    def _wait_until(self, reached: Callable[[], bool], deadline: float) -> bool:
+        while not reached():
+            try:
+                message = self._drain.receive(deadline - time.monotonic()) if self._drain else None
+            except EOFError:
+                return reached()
+            if message is None:
+                return False
+            self._take(message)
+        return True
+
+    def _listen(self) -> None:
+        with contextlib.suppress(EOFError):
+            while self._drain and (message := self._drain.receive(0)) is not None:
+                self._take(message)
+
+    def _take(self, message: Message) -> None:
+        if "opened" in message:
+            self._opened.add(cast("int", message["opened"]))
+        elif "failed" in message:
+            self._refused[cast("int", message["failed"])] = str(message["reason"])
+        elif "finished" in message:
+            self._finished = message
+        elif "event" in message:
+            self._say(str(message["event"]))
+
+    def _replace(self) -> bool:
+        try:
+            if self._drain is None or not self._drain.replace():
+                return False
+        except OSError as error:
+            self._say(f"the log drain has ended and cannot be started again: {error}")
+            return False
+        lost = f"; {self._lost_bytes} bytes of output are lost" if self._lost_bytes else ""
+        self._lost_bytes = 0
+        self._say(f"the log drain has ended unexpectedly and was started again{lost}")
+        for one in self._open.values():
+            self._send_open(one)
+        return True
+
+    def _make_room(self) -> None:
+        # Without a drain a worker would block at a full pipe: rather lose output than hold it.
+        for one in self._open.values():
+            if fifos.is_half_full(one.keep_alive):
+                self._lost_bytes += fifos.discard(one.keep_alive)
+
+    def _let_go(self, key: StreamKey) -> None:
+        one = self._open.pop(key, None)
+        if one is not None:
+            os.close(one.keep_alive)
+            one.fifo.unlink(missing_ok=True)
+
+    def _release(self) -> None:
+        for key in tuple(self._open):
+            self._let_go(key)
+        if self._folder is not None:
+            fifos.remove_folder(self._folder)
+            self._folder = None
+
+    def _say(self, text: str) -> None:
+        self._events.append(text)
+
+    @contextlib.contextmanager
+    def _reporting(self, *, wait: bool = True) -> Generator[bool]:
+        """Hold the lock, unless it is taken and we do not wait; afterwards pass on what is to be said."""
+        mine = self._lock.acquire(blocking=wait)
+        try:
+            yield mine
+        finally:
+            events: list[str] = []
+            if mine:
+                events, self._events = self._events, []
+                self._lock.release()
+            for event in events:
+                self._on_event(event)

@@ -1,0 +1,105 @@
+"""One run of an outside tool: started, waited for until a deadline, ended, collected.
+
+It must not know which tool it is nor what the output means. Whatever happens, no process, descriptor or
+temporary file of the run is left when ``run_tool`` returns, and it returns soon after its deadline.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+_KILL_SECONDS: Final = 2.0
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRun:
+    """What came of a run.
+
+    Attributes:
+        code: exit code as Python has it, -1 when it could not be started, ``None`` when it ran into its
+            deadline and was ended.
+        stdout: its output.
+        stderr: its messages, or why it could not be started.
+    """
+
+    code: int | None
+    stdout: bytes = b""
+    stderr: str = ""
+
+
+def run_tool(command: Sequence[str], *, deadline: float) -> ToolRun:
+    """Run a tool without input and with an almost empty environment.
+
+    Args:
+        command: path and arguments.
+        deadline: ``time.monotonic()`` at which it is killed, with its whole process group.
+    """
+    # Memory files, not pipes: nothing to drain while it runs, so that one wait is all there is.
+    with _memory_file("stdout") as out, _memory_file("stderr") as err:
+        try:
+            with _running(command, out=out, err=err) as process:
+                code = _wait(process, deadline=deadline)
+        except OSError as error:
+            return ToolRun(-1, stderr=f"cannot start {command[0]}: {error.strerror}")
+        out.seek(0)
+        err.seek(0)
+        return ToolRun(code, out.read(), err.read().decode("utf-8", "replace"))
+
+
+def _memory_file(name: str) -> io.FileIO:
+    return io.FileIO(os.memfd_create(f"rankscope-tool-{name}", os.MFD_CLOEXEC), "r+")
+
+
+@contextlib.contextmanager
+def _running(command: Sequence[str], *, out: io.FileIO, err: io.FileIO) -> Generator[subprocess.Popen[bytes]]:
+    """The tool in a process group of its own; whatever happens, it has ended when this does."""
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=out,
+        stderr=err,
+        env={"PATH": os.environ.get("PATH", os.defpath)},
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            _kill(process)
+
+
+def _wait(process: subprocess.Popen[bytes], *, deadline: float) -> int | None:
+    """Exit code, ``None`` at the deadline. ``Popen.wait(timeout)`` naps for up to 50 ms between looks."""
+    try:
+        fd = os.pidfd_open(process.pid)
+    except OSError:  # a kernel before 5.3, or a sandbox
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=max(0.0, deadline - time.monotonic()))
+        return process.returncode
+    try:
+        ended = select.poll()
+        ended.register(fd, select.POLLIN)
+        ended.poll(max(0.0, deadline - time.monotonic()) * 1000)
+    finally:
+        os.close(fd)
+    return process.poll()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    try:
+        process.wait(timeout=_KILL_SECONDS)
+    except subprocess.TimeoutExpired:
+        _log.warning("%s (process %d) does not end: blocked in the kernel", process.args, process.pid)

@@ -1,0 +1,146 @@
+"""How busy a rank was between two snapshots, from the counters of ``/proc``.
+
+An unchanged stack confirms nothing; these counters and the sequence numbers do (DIAGNOSIS.md, "Noticing").
+It does not know who waits for whom: what a victim does is never judged here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from rankscope.diag.model import ProcessFacts, RankSnapshot
+
+ActivityLevel = Literal["frozen", "quiet", "ticking", "busy", "unknown"]
+
+# Measured on 25 real jobs (gloo, 2 cores), DIAGNOSIS.md "Activity" and "Class of a sink".
+BUSY_CPU: Final = 0.10  # share of one core, run delay counted: a starved rank is not idle
+QUIET_CPU: Final = 0.01
+BUSY_IO: Final = 20_000.0  # bytes/s
+QUIET_IO: Final = 1_000.0  # bytes/s; the probe's own page costs none, a blocked read none
+QUIET_SWITCHES: Final = 2.0  # voluntary switches a second
+CAPTURE_SWITCHES: Final = 4  # a blocking capture costs about two, and each end of the window may hold one
+STALE_BEAT: Final = 3.0  # seconds: the probe's thread stamps once a second unless the GIL is held in C
+
+FROZEN_STATES: Final = {
+    "T": "stopped by a signal",
+    "t": "stopped by a tracer (a debugger?)",
+    "D": "blocked in the kernel",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What a rank did between two snapshots.
+
+    Attributes:
+        level: frozen, quiet, ticking (a poll loop: switches, but neither CPU nor I/O), busy, or unknown.
+        why: the counters behind it, as a sentence; ``""`` when unknown.
+        stirred: whether its main thread slept and woke more often than a hung one can.
+        seconds: length of the window, 0 when unknown.
+    """
+
+    level: ActivityLevel
+    why: str = ""
+    stirred: bool = False
+    seconds: float = 0.0
+
+
+UNKNOWN: Final = Activity("unknown")
+
+
+def frozen_state(earlier: RankSnapshot | None, latest: RankSnapshot) -> str | None:
+    """The state letter of a rank that cannot run, ``None`` for any other.
+
+    A moment in D is ordinary disk I/O: with two snapshots both must show it.
+    """
+    state = latest.facts.state if latest.facts else ""
+    if state == "Z" and latest.facts and latest.facts.thread_count > 1:
+        return "Z"  # the main thread ended, others hold the process
+    if state not in FROZEN_STATES:
+        return None
+    if earlier is not None and earlier.facts is not None and earlier.facts.state != state:
+        return None
+    return state
+
+
+def measure(earlier: RankSnapshot | None, latest: RankSnapshot, *, other_threads: bool) -> Activity:
+    """Compare two snapshots of one rank.
+
+    Args:
+        earlier: the first snapshot, ``None`` when there was one only.
+        latest: the second.
+        other_threads: whether the rank has threads, besides the main and auxiliary ones, whose CPU counts.
+    """
+    state = frozen_state(earlier, latest)
+    if state is not None:
+        return Activity("frozen", FROZEN_STATES.get(state, "its main thread has ended"))
+    before = earlier.facts if earlier else None
+    after = latest.facts
+    if earlier is None or before is None or after is None or not same_process(before, after):
+        return UNKNOWN
+    seconds = after.time - before.time
+    if seconds <= 0:
+        return UNKNOWN
+    cpu = (_main_cpu(after) - _main_cpu(before)) / seconds
+    io = (after.io_bytes - before.io_bytes) / seconds
+    switches = after.voluntary_switches - before.voluntary_switches
+    stirred = switches > QUIET_SWITCHES * seconds + CAPTURE_SWITCHES
+    why = (
+        f"main thread {100 * cpu:.0f} % CPU, {switches} voluntary switches, {io:.0f} B/s of I/O"
+        f" in {seconds:.1f} s"
+    )
+    others = (after.other_cpu_seconds - before.other_cpu_seconds) / seconds
+    if other_threads and others >= BUSY_CPU:
+        return Activity("busy", f"{why}; its other threads {100 * others:.0f} % CPU", stirred, seconds)
+    children = _busy_child(earlier, latest, seconds)
+    if children:
+        return Activity("busy", f"{why}; {children}", stirred, seconds)
+    if cpu >= BUSY_CPU or io >= BUSY_IO:
+        return Activity("busy", why, stirred, seconds)
+    quiet = cpu < QUIET_CPU and io < QUIET_IO and not stirred
+    return Activity("quiet" if quiet else "ticking", why, stirred, seconds)
+
+
+def same_process(before: ProcessFacts, after: ProcessFacts) -> bool:
+    """A process is its pid and its start time; a pair whose process changed in between is void."""
+    return (before.pid, before.start_ticks) == (after.pid, after.start_ticks)
+
+
+def beat_is_stale(*snapshots: RankSnapshot | None) -> bool:
+    """Whether the probe's thread could not run in any snapshot given: the GIL is held in C."""
+    ages = [
+        snapshot.progress.seconds_since_beat if snapshot.progress else None
+        for snapshot in snapshots
+        if snapshot is not None
+    ]
+    return bool(ages) and all(age is not None and age > STALE_BEAT for age in ages)
+
+
+def _main_cpu(facts: ProcessFacts) -> float:
+    return facts.main_cpu_seconds + facts.main_run_delay_seconds
+
+
+def _busy_child(earlier: RankSnapshot, latest: RankSnapshot, seconds: float) -> str | None:
+    """What a child of the rank did, when it did enough to count; a child born in between counts."""
+    known = {child.pid: child.facts for child in earlier.children}
+    for child in latest.children:
+        after = child.facts
+        if after is None:
+            continue
+        before = known.get(child.pid)
+        if before is None or not same_process(before, after):
+            if child.pid not in known and earlier.facts and after.started > _unix_of(earlier):
+                return f"child process {child.pid} was started"
+            continue
+        cpu = (
+            _main_cpu(after) + after.other_cpu_seconds - _main_cpu(before) - before.other_cpu_seconds
+        ) / seconds
+        io = (after.io_bytes - before.io_bytes) / seconds
+        if cpu >= BUSY_CPU or io >= BUSY_IO:
+            return f"child process {child.pid} {100 * cpu:.0f} % CPU, {io:.0f} B/s of I/O"
+    return None
+
+
+def _unix_of(snapshot: RankSnapshot) -> float:
+    return snapshot.time

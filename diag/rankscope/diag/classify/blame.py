@@ -1,0 +1,244 @@
+"""From sinks to a finding: how sure it is, and what it says.
+
+A sink is a rank that others wait for and that waits for nobody. Only sinks are judged: spinning victims look
+busy (DIAGNOSIS.md, "Noticing"). A busy sink is never called a hang: an evaluation on one rank looks the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from rankscope.diag.classify.activity import QUIET_IO, beat_is_stale
+from rankscope.diag.classify.kinds import Cause
+from rankscope.diag.classify.position import read_position
+from rankscope.diag.classify.view import JobView, RankView
+from rankscope.diag.classify.wording import busy_phrase, join, name_ranks, stuck_phrase, verb, wait_phrase
+from rankscope.diag.model import Confidence, Evidence, Kind, Location, Severity, Verdict
+
+_LOWER: Final[dict[Confidence, Confidence]] = {"high": "medium", "medium": "low", "low": "low"}
+_ORDER: Final[dict[Confidence, int]] = {"low": 0, "medium": 1, "high": 2}
+# DIAGNOSIS.md, decision 8: GIL owned in 19 of 20 samples, minor faults below 100/s.
+_LOOP_SAMPLES: Final = 10
+_LOOP_SHARE: Final = 0.95
+_LOOP_FAULTS: Final = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a rule found.
+
+    Attributes:
+        rule: its row in DIAGNOSIS.md.
+        culprits: those named; with verdict ``Unknown`` they are suspects.
+        victims: ranks that wait, and for whom.
+        location: the first culprit's line, or the common place.
+    """
+
+    verdict: Verdict
+    kind: Kind
+    severity: Severity
+    confidence: Confidence
+    rule: str
+    summary: str
+    culprits: tuple[int, ...] = ()
+    victims: Mapping[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
+    location: Location | None = None
+    evidence: tuple[Evidence, ...] = ()
+
+
+def lower(confidence: Confidence, *, to: Confidence | None = None) -> Confidence:
+    """One level less, or at most ``to``."""
+    if to is None:
+        return _LOWER[confidence]
+    return min(confidence, to, key=_ORDER.__getitem__)
+
+
+def blame(
+    job: JobView,
+    sinks: Sequence[RankView],
+    victims: Sequence[RankView],
+    *,
+    rule: str,
+    at_most: Confidence = "high",
+    kind: Kind | None = None,
+    evidence: Sequence[Evidence] = (),
+) -> Finding:
+    """Name the sinks, or say that they are suspected only.
+
+    Args:
+        job: the job.
+        sinks: the ranks waited for, at least one.
+        victims: the ranks that wait.
+        rule: the row that fired.
+        at_most: what the evidence of the rule can carry.
+        kind: takes the place of a kind that says only ``user_code``.
+        evidence: the rule's own.
+    """
+    loops = [view for view in sinks if view.activity.level == "busy" and loops_in_python(job, view)]
+    still = [view for view in sinks if view.activity.level in ("quiet", "frozen")]
+    ticking = [view for view in sinks if view.activity.level == "ticking"]
+    unknown = [view for view in sinks if view.activity.level == "unknown"]
+    named = still or loops or ticking or unknown
+    if not named or (unknown and named is unknown and any(view.moved for view in unknown)):
+        return suspect(job, sinks, victims, rule=rule, evidence=evidence)
+    confidence: Confidence = "medium" if named is not still else "high"
+    if len(named) < len(sinks):
+        confidence = "medium"
+    if named is unknown and any(_was_running(view) for view in unknown):
+        confidence = "low"
+    confidence = lower(confidence, to=at_most)
+    if job.unseen:
+        confidence = lower(confidence)
+    causes = {view.rank: _with_kind(job.cause(view), kind, loop=named is loops) for view in named}
+    return Finding(
+        verdict="RankNonCommHang",
+        kind=causes[named[0].rank].kind,
+        severity="warning",
+        confidence=confidence,
+        rule=rule,
+        summary=join(
+            stuck_phrase({rank: (cause.place, cause.kind) for rank, cause in causes.items()}),
+            wait_phrase(calls(victims), for_whom=list(causes)),
+            unseen_phrase(job),
+        ),
+        culprits=tuple(causes),
+        victims=dict.fromkeys((view.rank for view in victims), tuple(causes)),
+        location=causes[named[0].rank].location,
+        evidence=(
+            *(fact for cause in causes.values() for fact in cause.evidence),
+            *activity_evidence(named),
+            *victim_evidence(victims),
+            *evidence,
+            *pair_evidence(job),
+        ),
+    )
+
+
+def suspect(
+    job: JobView,
+    sinks: Sequence[RankView],
+    victims: Sequence[RankView],
+    *,
+    rule: str,
+    evidence: Sequence[Evidence] = (),
+) -> Finding:
+    """Say who is waited for without calling it a hang: it works, or moved."""
+    causes = {view.rank: job.cause(view) for view in sinks}
+    seconds = max((view.activity.seconds for view in sinks), default=0.0)
+    return Finding(
+        verdict="Unknown",
+        kind=next((cause.kind for cause in causes.values()), "none"),
+        severity="info",
+        confidence="low",
+        rule=rule,
+        summary="suspected, not confirmed: "
+        + join(
+            busy_phrase({rank: (cause.place, cause.kind) for rank, cause in causes.items()}, seconds=seconds),
+            wait_phrase(calls(victims), for_whom=list(causes)),
+            unseen_phrase(job),
+        ),
+        culprits=tuple(causes),
+        victims=dict.fromkeys((view.rank for view in victims), tuple(causes)),
+        location=next((cause.location for cause in causes.values()), None),
+        evidence=(
+            *(fact for cause in causes.values() for fact in cause.evidence),
+            *activity_evidence(sinks),
+            *victim_evidence(victims),
+            *evidence,
+            *pair_evidence(job),
+        ),
+    )
+
+
+def calls(views: Sequence[RankView]) -> dict[int, str]:
+    """Which call each rank waits in."""
+    return {view.rank: view.position.call if view.position else "" for view in views}
+
+
+def unseen_phrase(job: JobView) -> str:
+    """``rank 5 could not be observed``, empty when all were."""
+    return f"{name_ranks(job.unseen)} could not be observed" if job.unseen else ""
+
+
+def activity_evidence(views: Sequence[RankView]) -> list[Evidence]:
+    """The counters of some ranks."""
+    return [Evidence("/proc", view.activity.why, view.rank) for view in views if view.activity.why]
+
+
+def victim_evidence(views: Sequence[RankView]) -> list[Evidence]:
+    """One line for all waiting ranks of one call, however many they are."""
+    by_call: dict[tuple[str, str], list[int]] = {}
+    for view in views:
+        if view.position is not None:
+            source = "source line" if view.position.by_source else view.latest.source or "stack"
+            by_call.setdefault((source, view.position.call), []).append(view.rank)
+    return [
+        Evidence(
+            source,
+            f"{name_ranks(ranks)} {verb(ranks, 'waits', 'wait')} in {call}",
+            ranks[0] if len(ranks) == 1 else None,
+        )
+        for (source, call), ranks in sorted(by_call.items())
+    ]
+
+
+def pair_evidence(job: JobView) -> list[Evidence]:
+    """What the snapshots themselves can and cannot show."""
+    if not job.paired:
+        return [Evidence("snapshot", "a single dump: it cannot show whether the job still moved")]
+    ages = [
+        view.latest.progress.seconds_since_step
+        for view in job.ranks
+        if view.latest.progress is not None and view.latest.progress.seconds_since_step is not None
+    ]
+    if not ages:
+        return []
+    return [Evidence("progress page", f"no optimizer step for {min(ages):.0f} s")]
+
+
+def loops_in_python(job: JobView, view: RankView) -> bool:
+    """Whether quick samples show one endless loop of the user's Python (DIAGNOSIS.md, decision 8).
+
+    The GIL owned at a line of the user's own code, always in the same function, with flat memory, no I/O and
+    a fresh beat. Two snapshots are never enough.
+    """
+    before, after = (view.earlier.facts if view.earlier else None), view.latest.facts
+    if before is None or after is None or beat_is_stale(view.latest) or after.time <= before.time:
+        return False
+    seconds = after.time - before.time
+    if (after.minor_faults - before.minor_faults) / seconds >= _LOOP_FAULTS:
+        return False
+    if (after.io_bytes - before.io_bytes) / seconds >= QUIET_IO:
+        return False
+    looked = owned = 0
+    places: dict[tuple[str, str], int] = {}
+    for sample in job.samples:
+        rank = next((rank for rank in sample.ranks if rank.rank == view.rank and rank.threads), None)
+        position = read_position(rank, catalogue=job.catalogue, source_line=job.source_line) if rank else None
+        if position is None:
+            continue
+        looked += 1
+        frame = position.user_frame
+        if position.thread.holds_gil and frame is not None and frame is position.leaf:
+            owned += 1
+            place = (frame.function, frame.file)
+            places[place] = places.get(place, 0) + 1
+    return looked >= _LOOP_SAMPLES and max(places.values(), default=0) >= _LOOP_SHARE * looked
+
+
+def _with_kind(cause: Cause, kind: Kind | None, *, loop: bool) -> Cause:
+    if loop:
+        kind = "python_loop"
+    if kind is None or (cause.kind not in ("user_code", "python_loop", "none") and not loop):
+        return cause
+    return Cause(kind, cause.place, cause.location, cause.evidence)
+
+
+def _was_running(view: RankView) -> bool:
+    """Whether the only look at the rank caught it running: it may simply compute."""
+    facts = view.latest.facts
+    if facts is not None and facts.state == "R":
+        return True
+    return bool(view.position and view.position.thread.active)

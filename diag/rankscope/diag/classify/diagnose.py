@@ -1,0 +1,142 @@
+"""The entry point: a pair of job snapshots to a ``Diagnosis``.
+
+Pure: the caller reads files and clocks. This module only puts the finding of a rule into the record.
+"""
+
+from __future__ import annotations
+
+from rankscope.diag.classify.blame import Finding
+from rankscope.diag.classify.catalogue import Catalogue
+from rankscope.diag.classify.position import SourceLine
+from rankscope.diag.classify.rules import apply_rules
+from rankscope.diag.classify.view import JobView, RankView, look
+from rankscope.diag.merge.groups import fold_others, fold_stacks
+from rankscope.diag.model import (
+    Diagnosis,
+    JobSnapshot,
+    RankClass,
+    RankFinding,
+    RankSnapshot,
+    RankState,
+    Role,
+    StackGroup,
+    ThreadStack,
+    Unobserved,
+)
+from rankscope.diag.ranks import fold_ranks
+
+_HANGS: dict[str, RankClass] = {"RankCommHang": "RankCommHang", "RankNonCommHang": "RankNonCommHang"}
+
+
+def diagnose(
+    pair: tuple[JobSnapshot, JobSnapshot | None],
+    *,
+    catalogue: Catalogue,
+    source_line: SourceLine,
+    time: str,
+    incident: str | None = None,
+    samples: tuple[JobSnapshot, ...] = (),
+) -> Diagnosis:
+    """Say what is wrong with a job.
+
+    Args:
+        pair: two snapshots some seconds apart, in order; ``None`` for the second when there is one only,
+            which limits the confidence to medium.
+        catalogue: what frames mean.
+        source_line: text of a line of a file, ``None`` when it cannot be read.
+        time: when, ISO 8601 UTC: it goes into the record as it is.
+        incident: id of the incident it belongs to.
+        samples: further snapshots of busy ranks in quick succession, which can tell an endless Python loop.
+
+    Returns:
+        The diagnosis. With verdict ``Unknown``, ``culprits`` are suspects. Never raises on odd snapshots.
+    """
+    job = look(*pair, catalogue=catalogue, source_line=source_line, samples=samples)
+    found = apply_rules(job)
+    views = {view.rank: view for view in job.ranks}
+    everyone = sorted({*range(job.latest.world_size), *views})
+    findings = tuple(_rank_finding(rank, views.get(rank), found) for rank in everyone)
+    observed = [view.rank for view in job.ranks if view.seen]
+    return Diagnosis(
+        job=job.latest.job,
+        time=time,
+        world_size=job.latest.world_size,
+        observed=fold_ranks(observed),
+        verdict=found.verdict,
+        kind=found.kind,
+        severity=found.severity,
+        confidence=found.confidence,
+        culprits=found.culprits,
+        nodes=tuple(sorted({views[rank].latest.node for rank in found.culprits if rank in views} - {""})),
+        summary=found.summary,
+        location=found.location,
+        rule=found.rule,
+        evidence=found.evidence,
+        ranks=findings,
+        stacks=_stacks(job),
+        unobserved=tuple(
+            Unobserved(one.rank, one.reason or "no stack was taken")
+            for one in findings
+            if not one.observed and one.state != "exited"
+        ),
+        incident=incident,
+    )
+
+
+def communicating_ranks(snapshot: JobSnapshot, catalogue: Catalogue) -> frozenset[int]:
+    """Ranks whose deciding thread waits in communication, in set-up or on the store, by frames alone."""
+    job = look(snapshot, None, catalogue=catalogue, source_line=_no_source)
+    return frozenset(view.rank for view in job.ranks if view.waiting is not None)
+
+
+def _no_source(_file: str, _line: int) -> str | None:
+    return None
+
+
+def _stacks(job: JobView) -> tuple[StackGroup, ...]:
+    """Deciding threads first, rarest first; then all other threads."""
+    deciding = {view.rank: view.position.thread for view in job.ranks if view.position is not None}
+
+    def decide(rank: RankSnapshot) -> ThreadStack | None:
+        return deciding.get(rank.rank)
+
+    ranks = job.latest.ranks
+    return fold_stacks(ranks, decide=decide) + fold_others(ranks, decide=decide)
+
+
+def _rank_finding(rank: int, view: RankView | None, found: Finding) -> RankFinding:
+    if view is None:
+        return RankFinding(
+            rank, "", 0, "unobserved", "bystander", observed=False, reason="no snapshot of this rank"
+        )
+    role = _role(rank, found)
+    return RankFinding(
+        rank=rank,
+        node=view.latest.node,
+        pid=view.latest.pid,
+        state=_state(view, role, found),
+        role=role,
+        rank_class=_HANGS.get(found.verdict) if role == "culprit" else None,
+        waits_for=found.victims.get(rank, ()) if role == "victim" or found.kind == "order_deadlock" else (),
+        position=view.position.call if view.position else "",
+        observed=view.seen,
+        reason=None if view.seen else view.latest.reason,
+    )
+
+
+def _role(rank: int, found: Finding) -> Role:
+    if rank in found.culprits:
+        return "culprit"
+    return "victim" if rank in found.victims else "bystander"
+
+
+def _state(view: RankView, role: Role, found: Finding) -> RankState:
+    if view.gone:
+        return "exited"
+    if role == "culprit":
+        return "suspected" if found.verdict == "Unknown" else "hung"
+    if view.frozen:
+        return "hung"
+    if not view.seen:
+        return "unobserved"
+    return "waiting" if role == "victim" else "running"

@@ -1,0 +1,245 @@
+"""What a culprit is doing: the ``kind`` of a diagnosis, and the place to show for it.
+
+Library frames anywhere on the path come first, then what its line and the kernel say it waits for, then the
+words of the user's own names (a hint: it gives the kind, the verdict never rests on it). It judges one
+rank; that the rank is a culprit was decided before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from rankscope.diag.classify.activity import Activity, beat_is_stale
+from rankscope.diag.classify.catalogue import Catalogue, Label
+from rankscope.diag.classify.position import Position, SourceLine, child_position, innermost_user_frame
+from rankscope.diag.merge.normalise import show_frame, shown_function
+from rankscope.diag.model import ChildSnapshot, Evidence, Frame, Kind, Location, RankSnapshot
+
+_HINT_DEPTH: Final = (
+    3  # user frames from the leaf whose names count: an entry point names the program, not the fault
+)
+_KIND_OF: Final[dict[Label, Kind]] = {
+    "data_loading": "data_loading",
+    "loader_wait": "data_loading",
+    "checkpoint": "checkpoint",
+    "compile": "compile",
+    "exit": "exit",
+    "lock": "lock",
+    "child_process": "child_process",
+    "storage": "storage",
+    "network": "network",
+    "startup": "startup",
+    "store_wait": "store_wait",
+}
+_STRONG: Final[frozenset[Label]] = frozenset(
+    {"data_loading", "loader_wait", "checkpoint", "compile", "exit", "startup", "store_wait"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """What one culprit is doing.
+
+    Attributes:
+        kind: of INTERFACES.md's list.
+        place: where, as a sentence names it: ``load_batch (train.py:8)``.
+        location: the same for a machine, ``None`` without a stack.
+        evidence: what it was read from.
+    """
+
+    kind: Kind
+    place: str
+    location: Location | None
+    evidence: tuple[Evidence, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """One rank to look at: its latest snapshot, the one before, and what is known of both."""
+
+    latest: RankSnapshot
+    earlier: RankSnapshot | None
+    position: Position | None
+    activity: Activity
+
+
+def cause_of(suspect: Suspect, *, catalogue: Catalogue, source_line: SourceLine) -> Cause:
+    """What the rank is doing."""
+    rank = suspect.latest
+    position = suspect.position
+    if position is None:
+        kind: Kind = "native_gil" if beat_is_stale(rank, suspect.earlier) else "none"
+        return Cause(kind, "a place that could not be seen", None)
+    child = _stuck_child(rank, position, catalogue)
+    frame = child[1] if child else position.user_frame or _waited_for(rank, position, catalogue)
+    frame = frame or position.leaf
+    text = source_line(frame.file, frame.line) if frame and frame.line else None
+    kind, fact = _kind(suspect, position, frame, text, catalogue)
+    evidence = [Evidence(rank.source or "stack", _standing(position, text), rank.rank)]
+    if fact:
+        evidence.append(fact)
+    if child:
+        evidence.append(
+            Evidence(
+                rank.source or "stack",
+                f"its child process {child[0].pid} is in {show_frame(child[1])}",
+                rank.rank,
+            )
+        )
+    evidence.extend(_frozen_children(rank))
+    if kind in ("lock", "exit", "native_gil"):
+        evidence.extend(_other_threads(rank, position, catalogue))
+    place = show_frame(frame) if frame else position.place
+    return Cause(kind, place, _location(frame, text, rank.rank), tuple(evidence))
+
+
+def _standing(position: Position, text: str | None) -> str:
+    name = (
+        "main thread"
+        if position.thread.is_main
+        else f"thread {position.thread.name or position.thread.thread_id}"
+    )
+    line = f": {text.strip()}" if text and text.strip() else ""
+    return f"{name} in {position.place}{line}"
+
+
+def _location(frame: Frame | None, text: str | None, rank: int) -> Location | None:
+    if frame is None:
+        return None
+    return Location(
+        function=shown_function(frame.function),
+        file=frame.file,
+        line=frame.line,
+        source=text.strip() if text else None,
+        rank=rank,
+    )
+
+
+def _kind(
+    suspect: Suspect, position: Position, frame: Frame | None, text: str | None, catalogue: Catalogue
+) -> tuple[Kind, Evidence | None]:
+    rank = suspect.latest
+    if _holds_gil_in_c(suspect, position):
+        return "native_gil", Evidence(
+            rank.source or "stack", "a thread sleeps while it owns the GIL", rank.rank
+        )
+    strong = _strong_label(position, catalogue)
+    if strong is not None:
+        return _KIND_OF[strong], None
+    wchan = rank.facts.wchan if rank.facts and position.thread.is_main else None
+    at_leaf = frame is not None and frame is position.leaf
+    spoken = catalogue.source_label(text, wchan) if at_leaf else None
+    if spoken == "lock" or (position.label == "lock" and not position.thread.holds_gil):
+        return "lock", _wchan_fact(rank, wchan)
+    hint = _hint(position, catalogue)
+    if hint is not None:
+        word = Evidence("name", f"the word in {position.place} suggests {hint.replace('_', ' ')}", rank.rank)
+        return _KIND_OF[hint], word
+    for label in (spoken, position.label, catalogue.wchan_label(wchan) if at_leaf else None):
+        if label is not None and label in _KIND_OF:
+            return _KIND_OF[label], _wchan_fact(rank, wchan)
+    if _runs_python(suspect, position, at_leaf=at_leaf):
+        return "python_loop", None
+    return "user_code", _wchan_fact(rank, wchan)
+
+
+def _holds_gil_in_c(suspect: Suspect, position: Position) -> bool:
+    if beat_is_stale(suspect.latest, suspect.earlier):
+        return True
+    thread = position.thread
+    return thread.holds_gil is True and thread.active is False
+
+
+def _strong_label(position: Position, catalogue: Catalogue) -> Label | None:
+    """The nearest label from the leaf; a file that a data set loads is data, not a checkpoint."""
+    labels = [catalogue.label(frame) for frame in position.thread.frames]
+    strong: list[Label] = [label for label in labels if label is not None and label in _STRONG]
+    if not strong:
+        return None
+    nearest: Label = strong[0]
+    if nearest == "checkpoint" and ("data_loading" in strong or _hint(position, catalogue) == "data_loading"):
+        return "data_loading"
+    return nearest
+
+
+def _hint(position: Position, catalogue: Catalogue) -> Label | None:
+    seen = 0
+    for frame in position.thread.frames:
+        if not catalogue.is_user_code(frame):
+            continue
+        hint = catalogue.hint(frame, with_file=seen == 0)
+        if hint is not None:
+            return hint
+        seen += 1
+        if seen == _HINT_DEPTH:
+            return None
+    return None
+
+
+def _runs_python(suspect: Suspect, position: Position, *, at_leaf: bool) -> bool:
+    """A loop in the user's own code: it holds the GIL at a user's line, or polls from one."""
+    if not at_leaf:
+        return False
+    if suspect.activity.level == "ticking":
+        return True
+    return bool(position.thread.holds_gil and position.thread.active)
+
+
+def _wchan_fact(rank: RankSnapshot, wchan: str | None) -> Evidence | None:
+    if not wchan or wchan == "0" or rank.facts is None:
+        return None
+    return Evidence("/proc", f"state {rank.facts.state}, sleeps in the kernel's {wchan}", rank.rank)
+
+
+def _stuck_child(
+    rank: RankSnapshot, position: Position, catalogue: Catalogue
+) -> tuple[ChildSnapshot, Frame] | None:
+    """The child process the rank waits for, when one is busy with the user's code."""
+    if (
+        position.label not in ("loader_wait", "data_loading", "child_process")
+        or position.user_frame is position.leaf
+    ):
+        return None
+    for child in sorted(rank.children, key=lambda child: child.pid):
+        frame = child_position(child, catalogue)
+        if frame is not None:
+            return child, frame
+    return None
+
+
+def _frozen_children(rank: RankSnapshot) -> list[Evidence]:
+    return [
+        Evidence(
+            "/proc",
+            f"its child process {child.pid} ({child.facts.comm}) is in state {child.facts.state}",
+            rank.rank,
+        )
+        for child in rank.children
+        if child.facts is not None and child.facts.state in ("T", "t", "D", "Z")
+    ]
+
+
+def _other_threads(rank: RankSnapshot, position: Position, catalogue: Catalogue) -> list[Evidence]:
+    """The threads that may hold what the rank waits for."""
+    found: list[Evidence] = []
+    for thread in rank.threads:
+        if thread is position.thread or catalogue.is_auxiliary(thread) or not thread.frames:
+            continue
+        frame = innermost_user_frame(thread.frames, catalogue) or thread.frames[0]
+        name = "main thread" if thread.is_main else f"thread {thread.name or thread.thread_id}"
+        found.append(Evidence(rank.source or "stack", f"{name} in {show_frame(frame)}", rank.rank))
+    return found
+
+
+def _waited_for(rank: RankSnapshot, position: Position, catalogue: Catalogue) -> Frame | None:
+    """Without a user frame of its own, the rank may wait at its exit for a thread that has one."""
+    if position.label != "exit":
+        return None
+    for thread in rank.threads:
+        if thread.is_main or catalogue.is_auxiliary(thread):
+            continue
+        frame = innermost_user_frame(thread.frames, catalogue)
+        if frame is not None:
+            return frame
+    return None

@@ -1,0 +1,88 @@
+"""Rules that end the suspicion: something advanced, moved, or simply works (row 0, decision 6).
+
+Source: DIAGNOSIS.md, "Noticing". An unchanged stack confirms nothing, a changed one excuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rankscope.diag.classify.blame import Finding, activity_evidence, suspect
+from rankscope.diag.classify.view import JobView, RankView, away_ranks, waiting_ranks
+from rankscope.diag.classify.wording import name_ranks, verb
+from rankscope.diag.model import Confidence, Evidence, Severity, Verdict
+
+
+def something_advanced(job: JobView) -> Finding | None:
+    """Row 0. A step or a completed collective between the snapshots: no hang."""
+    progress = job.progress
+    if progress is None:
+        return None
+    rank, how = progress
+    return Finding(
+        "Healthy", "none", "none", "high", "0",
+        f"the job makes progress: rank {rank}, {how}",
+        evidence=(Evidence("progress page", how, rank),),
+    )  # fmt: skip
+
+
+def still_moving(job: JobView) -> Finding | None:
+    """Row 0 without a page. A rank that left a wait finished it; any other move leaves it open."""
+    if not job.paired:
+        return None
+    seen = [view for view in job.ranks if view.seen and view.before is not None]
+    left = [view for view in seen if _left_wait(view)]
+    arrived = [view for view in seen if view.before and view.before.waiting is None and _sure(view)]
+    moved = [view for view in seen if view.waiting is None and view.moved]
+    stirred = [view for view in seen if view.waiting is not None and view.activity.stirred]
+    if left:
+        text = f"{name_ranks(view.rank for view in left)} left a wait between the snapshots"
+        return _moves("Healthy", "medium", text, left)
+    if stirred and moved:
+        waits = f"waits of {name_ranks(view.rank for view in stirred)} end and begin again"
+        text = f"{waits}, {name_ranks(view.rank for view in moved)} moved"
+        return _moves("Healthy", "low", text, [*stirred, *moved])
+    if arrived:
+        text = (
+            f"{name_ranks(view.rank for view in arrived)} entered a wait between the snapshots: not yet still"
+        )
+        return _moves("Unknown", "low", text, arrived)
+    return None
+
+
+def _moves(verdict: Verdict, confidence: Confidence, text: str, views: Sequence[RankView]) -> Finding:
+    severity: Severity = "none" if verdict == "Healthy" else "info"
+    return Finding(
+        verdict, "none", severity, confidence, "0", text,
+        evidence=tuple(activity_evidence(views)),
+    )  # fmt: skip
+
+
+def _sure(view: RankView) -> bool:
+    return view.position is not None and view.position.waiting in ("communication", "store")
+
+
+def _left_wait(view: RankView) -> bool:
+    before, now = view.before, view.position
+    if before is None or now is None or before.waiting not in ("communication", "store"):
+        return False
+    lines = (before.user_frame.line if before.user_frame else 0, now.user_frame.line if now.user_frame else 0)
+    return now.waiting != before.waiting or before.path != now.path or lines[0] != lines[1]
+
+
+def nobody_waits(job: JobView) -> Finding | None:
+    """Decision 6. Nobody waits and somebody works: an evaluation, warm-up or compilation, no hang."""
+    away = away_ranks(job)
+    if not away or waiting_ranks(job):
+        return None
+    active = [view for view in away if view.activity.level in ("busy", "ticking")]
+    if not active:
+        return None
+    if any(view.moved for view in active) or len(active) == job.latest.world_size:
+        ranks = [view.rank for view in active]
+        return Finding(
+            "Healthy", "none", "none", "low", "0",
+            f"no rank waits for another, {name_ranks(ranks)} {verb(ranks, 'is', 'are')} active",
+            evidence=tuple(activity_evidence(active)),
+        )  # fmt: skip
+    return suspect(job, active, (), rule="0")

@@ -1,0 +1,196 @@
+"""Where a rank stands: which thread decides, whether it waits for others and in which call, whose line it is.
+
+The innermost frames decide: from the leaf outwards, library frames that mean nothing are passed over until a
+frame of the catalogue or one of the user's own code is met. C calls leave no Python frame, so a
+user's line may itself be the wait: its source text and the kernel's wait channel then say which.
+It knows one rank at one time and judges nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from rankscope.diag.classify.catalogue import Catalogue, Label
+from rankscope.diag.merge.normalise import bare_function, function_path, show_frame, shown_function
+from rankscope.diag.model import ChildSnapshot, Frame, RankSnapshot, ThreadStack
+
+SourceLine = Callable[[str, int], str | None]
+Waiting = Literal["communication", "store", "perhaps"]
+"""``perhaps``: DDP's backward or a wait for the GPU, which may or may not be a wait for other ranks."""
+
+_WAITING: Final[dict[Label, Waiting]] = {
+    "collective": "communication",
+    "p2p": "communication",
+    "startup": "store",
+    "store_wait": "store",
+    "backward": "perhaps",
+    "gpu_wait": "perhaps",
+}
+# Frames of these end the search for a wait: the rank is doing that, whatever called it.
+_DOING: Final[frozenset[Label]] = frozenset({"data_loading", "loader_wait", "checkpoint", "compile", "exit"})
+# Where a main thread waits for a thread of its own process, that thread decides.
+_WAITS_FOR_THREAD: Final[frozenset[Label]] = frozenset({"backward", "lock", "exit"})
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where one thread of one rank stands.
+
+    Attributes:
+        thread: the deciding thread.
+        waiting: what kind of wait for others it is in, ``None`` when it is in none.
+        label: the catalogue's label of the wait, or of what it does, ``None`` for plain user code.
+        call: short name: ``all_reduce``, else the user's function, else the leaf's.
+        user_frame: innermost frame of the user's own code, ``None`` when there is none.
+        by_source: whether the wait was read from the source line, not from a frame.
+    """
+
+    thread: ThreadStack
+    waiting: Waiting | None
+    label: Label | None
+    call: str
+    user_frame: Frame | None
+    by_source: bool = False
+
+    @property
+    def leaf(self) -> Frame | None:
+        """The innermost Python frame, else the innermost of any kind."""
+        frames = self.thread.frames
+        return next((frame for frame in frames if frame.kind == "python"), frames[0] if frames else None)
+
+    @property
+    def path(self) -> tuple[tuple[str, str], ...]:
+        """Functions and files without lines, Python only: what two ranks in one place share."""
+        return function_path(tuple(frame for frame in self.thread.frames if frame.kind == "python"))
+
+    @property
+    def place(self) -> str:
+        """The place as a person reads it: the user's line, else the leaf."""
+        frame = self.user_frame or self.leaf
+        return show_frame(frame) if frame else "an empty stack"
+
+
+def read_position(rank: RankSnapshot, *, catalogue: Catalogue, source_line: SourceLine) -> Position | None:
+    """Where the rank stands, ``None`` without a stack."""
+    main = next((thread for thread in rank.threads if thread.is_main), None)
+    wchan = _wchan(rank)
+    if main is None:
+        usable = [thread for thread in rank.threads if not catalogue.is_auxiliary(thread)]
+        return _of_thread(usable[0], None, catalogue, source_line) if usable else None
+    position = _of_thread(main, wchan, catalogue, source_line)
+    if position.waiting in ("communication", "store"):
+        return position
+    others = [t for t in rank.threads if not t.is_main and not catalogue.is_auxiliary(t)]
+    waits_for_thread = _waits_for_thread(position, catalogue)
+    if waits_for_thread:
+        for thread in others:
+            other = _of_thread(thread, None, catalogue, source_line)
+            if other.waiting == "communication":
+                return other
+    holder = next((thread for thread in others if thread.holds_gil), None)
+    if holder is not None and not main.holds_gil and (holder.active is False or waits_for_thread):
+        return _of_thread(holder, None, catalogue, source_line)
+    return position
+
+
+def _wchan(rank: RankSnapshot) -> str | None:
+    if rank.facts is None or rank.facts.wchan is None:
+        return None
+    return "" if rank.facts.wchan == "0" else rank.facts.wchan
+
+
+def _waits_for_thread(position: Position, catalogue: Catalogue) -> bool:
+    if position.label in _WAITS_FOR_THREAD:
+        return True
+    leaf = position.leaf
+    return leaf is not None and catalogue.label(leaf) in _WAITS_FOR_THREAD
+
+
+def _of_thread(
+    thread: ThreadStack, wchan: str | None, catalogue: Catalogue, source_line: SourceLine
+) -> Position:
+    user = innermost_user_frame(thread.frames, catalogue)
+    label, call = _innermost_label(thread.frames, catalogue)
+    if label is not None and label in _WAITING:
+        return Position(thread, _WAITING[label], label, call or _call_of(user), user)
+    if label is None and user is not None and _is_leaf(user, thread.frames):
+        spoken = catalogue.source_label(source_line(user.file, user.line), wchan)
+        if spoken in ("collective", "store_wait"):
+            name = "wait" if spoken == "collective" else "store wait"
+            return Position(thread, _WAITING[spoken], spoken, name, user, by_source=True)
+        label = spoken
+    position = Position(thread, None, label, "", user)
+    shown = user or position.leaf
+    return replace(position, call=shown_function(shown.function) if shown else "")
+
+
+def _innermost_label(frames: tuple[Frame, ...], catalogue: Catalogue) -> tuple[Label | None, str]:
+    """The label that says where the thread stands, and the name of the call that carries it.
+
+    A native frame tells the label, the Python frame that called it the name.
+    """
+    native: Label | None = None
+    weak: Label | None = None
+    for at, frame in enumerate(frames):
+        label = catalogue.label(frame)
+        if label is None:
+            if catalogue.is_user_code(frame):
+                break
+        elif label in _DOING:
+            if native is None:
+                return label, bare_function(frame.function)
+            break
+        elif label not in _WAITING:
+            weak = weak or label
+        elif frame.kind == "native":
+            native = native or label
+        else:
+            setup = _setup_call(frames[at:], catalogue)
+            if setup is not None:
+                return "startup", setup
+            return native or label, "backward" if label == "backward" else bare_function(frame.function)
+    return native or weak, ""
+
+
+def _setup_call(callers: tuple[Frame, ...], catalogue: Catalogue) -> str | None:
+    """The set-up call the user made: a barrier inside ``new_group`` is no collective of a step."""
+    name: str | None = None
+    for frame in callers:
+        if catalogue.is_user_code(frame):
+            break
+        if catalogue.label(frame) == "startup":
+            name = bare_function(frame.function)
+    return name
+
+
+def innermost_user_frame(frames: tuple[Frame, ...], catalogue: Catalogue) -> Frame | None:
+    """The first frame from the leaf that is the user's own code."""
+    return next((frame for frame in frames if catalogue.is_user_code(frame)), None)
+
+
+def _is_leaf(frame: Frame, frames: tuple[Frame, ...]) -> bool:
+    """Whether it is the innermost Python frame: what it waits in is a C call of its own line."""
+    return next((one for one in frames if one.kind == "python"), None) is frame
+
+
+def _call_of(user: Frame | None) -> str:
+    return shown_function(user.function) if user else "wait"
+
+
+# A forked loader worker keeps its parent's frames below these: they are not its own (measured).
+_WORKER_ROOTS: Final = frozenset({"_worker_loop", "_bootstrap", "_launch", "_main", "spawn_main"})
+
+
+def child_position(child: ChildSnapshot, catalogue: Catalogue) -> Frame | None:
+    """The innermost user frame of what a child process does itself, ``None`` when it is idle or unseen."""
+    main = next((thread for thread in child.threads if thread.is_main), None)
+    if main is None:
+        return None
+    own: list[Frame] = []
+    for frame in main.frames:
+        if bare_function(frame.function) in _WORKER_ROOTS and not catalogue.is_user_code(frame):
+            break
+        own.append(frame)
+    return innermost_user_frame(tuple(own), catalogue)

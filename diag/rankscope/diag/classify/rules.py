@@ -1,0 +1,75 @@
+"""The rules that name the culprit, in the order they are tried; the first that fires wins.
+
+Rows and sources: DIAGNOSIS.md, "Naming the culprit". Each rule is a small pure function that answers ``None``
+when its evidence is missing; the last one says honestly that it does not know. Rows 3 and the slow rows need
+Flight Recorder data or samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from rankscope.diag.classify.blame import Finding, calls, pair_evidence, unseen_phrase, victim_evidence
+from rankscope.diag.classify.endings import all_stopped, frozen_ranks, process_gone
+from rankscope.diag.classify.motion import nobody_waits, something_advanced, still_moving
+from rankscope.diag.classify.sequences import entered_not_finished, missing_from_collective
+from rankscope.diag.classify.stacks import (
+    all_in_one_call,
+    common_place,
+    different_calls,
+    off_communication,
+    start_up,
+)
+from rankscope.diag.classify.view import JobView, away_ranks, waiting_ranks
+from rankscope.diag.classify.wording import join, verb, wait_phrase
+
+Rule = Callable[[JobView], Finding | None]
+
+RULES: Final[tuple[Rule, ...]] = (
+    process_gone,
+    something_advanced,
+    all_stopped,
+    frozen_ranks,
+    missing_from_collective,
+    entered_not_finished,
+    still_moving,
+    start_up,
+    off_communication,
+    different_calls,
+    all_in_one_call,
+    common_place,
+    nobody_waits,
+)
+
+
+def apply_rules(job: JobView) -> Finding:
+    """The first rule that fires."""
+    return next((found for rule in RULES if (found := rule(job)) is not None), None) or not_known(job)
+
+
+def not_known(job: JobView) -> Finding:
+    """The honest end: what was seen, and what is missing."""
+    waiting, away = waiting_ranks(job), away_ranks(job)
+    if not any(view.seen for view in job.ranks):
+        text = "no stack could be taken"
+    elif waiting and not away:
+        text = wait_phrase(calls(waiting), for_whom=())
+        text += "; the stacks do not show whom they wait for" if not job.unseen else ""
+    elif away and not waiting:
+        text = "no rank waits for another, and they stand in different places"
+    else:
+        text = "the evidence does not point at a rank"
+    rest = unseen_phrase(job)
+    if rest and waiting:
+        rest += f": {verb(job.unseen, 'it', 'one of them')} may be waited for"
+    return Finding(
+        verdict="Unknown",
+        kind="none",
+        severity="info",
+        confidence="low",
+        rule="none",
+        summary=join(text, rest),
+        victims=dict.fromkeys((view.rank for view in waiting), ()),
+        evidence=(*victim_evidence(waiting), *pair_evidence(job)),
+    )

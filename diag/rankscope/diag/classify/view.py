@@ -1,0 +1,210 @@
+"""What the rules look at: every rank's place, activity and waits over the pair, worked out once.
+
+It judges nothing; it puts the two snapshots of each rank side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from rankscope.diag.classify.activity import Activity, frozen_state, measure, same_process
+from rankscope.diag.classify.catalogue import Catalogue
+from rankscope.diag.classify.kinds import Cause, Suspect, cause_of
+from rankscope.diag.classify.position import Position, SourceLine, Waiting, read_position
+from rankscope.diag.classify.waits import Waits, advanced, entered, read_waits
+from rankscope.diag.model import JobSnapshot, RankSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class RankView:
+    """One rank over the pair.
+
+    Attributes:
+        latest: its newest snapshot; earlier the first of the pair, ``None`` without one of the same
+            process.
+        position: where it stands, ``None`` without a stack.
+        before: where it stood in the first snapshot.
+        activity: what it did in between.
+        waiting: what it waits in; a ``perhaps`` is settled by the company it keeps.
+    """
+
+    latest: RankSnapshot
+    earlier: RankSnapshot | None
+    position: Position | None
+    before: Position | None
+    activity: Activity
+    waiting: Waiting | None
+
+    @property
+    def rank(self) -> int:
+        """Global rank."""
+        return self.latest.rank
+
+    @property
+    def gone(self) -> bool:
+        """Whether its process has ended."""
+        facts = self.latest.facts
+        ended = facts is not None and (facts.state == "X" or (facts.state == "Z" and facts.thread_count <= 1))
+        return self.latest.exit is not None or ended
+
+    @property
+    def frozen(self) -> str | None:
+        """The state letter of a rank that cannot run."""
+        return None if self.gone else frozen_state(self.earlier, self.latest)
+
+    @property
+    def seen(self) -> bool:
+        """Whether its stack is known."""
+        return self.position is not None
+
+    @property
+    def moved(self) -> bool:
+        """Whether it stood in another function in the first snapshot."""
+        return (
+            self.before is not None and self.position is not None and self.before.path != self.position.path
+        )
+
+    @property
+    def suspect(self) -> Suspect:
+        """The rank as ``cause_of`` takes it."""
+        return Suspect(self.latest, self.earlier, self.position, self.activity)
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """The job over the pair.
+
+    Attributes:
+        latest: the newest snapshot.
+        earlier: the first of the pair, ``None`` with a single one.
+        ranks: one view a rank that has a snapshot, by rank.
+        waits: by sequence numbers.
+        samples: further snapshots of the suspected ranks in quick succession, oldest first.
+    """
+
+    latest: JobSnapshot
+    earlier: JobSnapshot | None
+    ranks: tuple[RankView, ...]
+    waits: Waits
+    catalogue: Catalogue
+    source_line: SourceLine
+    samples: tuple[JobSnapshot, ...] = ()
+
+    @property
+    def paired(self) -> bool:
+        """Whether two snapshots were taken."""
+        return self.earlier is not None
+
+    @property
+    def unseen(self) -> tuple[int, ...]:
+        """Ranks without a stack that nothing else explains: neither gone nor frozen."""
+        known = {view.rank for view in self.ranks if view.seen or view.gone or view.frozen}
+        return tuple(rank for rank in range(self.latest.world_size) if rank not in known)
+
+    def of(self, ranks: Iterable[int]) -> tuple[RankView, ...]:
+        """The views of some ranks."""
+        wanted = set(ranks)
+        return tuple(view for view in self.ranks if view.rank in wanted)
+
+    def cause(self, view: RankView) -> Cause:
+        """What a rank is doing."""
+        return cause_of(view.suspect, catalogue=self.catalogue, source_line=self.source_line)
+
+    @property
+    def progress(self) -> tuple[int, str] | None:
+        """Who made progress in the pair, and how."""
+        return advanced(self.earlier.ranks, self.latest.ranks) if self.earlier else None
+
+    @property
+    def entered_new(self) -> bool:
+        """Whether some rank entered another collective in between."""
+        return entered(self.earlier.ranks, self.latest.ranks) if self.earlier else False
+
+
+def look(
+    first: JobSnapshot,
+    second: JobSnapshot | None,
+    *,
+    catalogue: Catalogue,
+    source_line: SourceLine,
+    samples: tuple[JobSnapshot, ...] = (),
+) -> JobView:
+    """Put a pair of snapshots side by side."""
+    latest, earlier = (second, first) if second is not None else (first, None)
+    remembered: dict[tuple[str, int], str | None] = {}
+
+    def line_of(file: str, line: int) -> str | None:
+        if (file, line) not in remembered:
+            remembered[file, line] = source_line(file, line)
+        return remembered[file, line]
+
+    old = {rank.rank: rank for rank in earlier.ranks} if earlier else {}
+    views = [
+        _rank_view(rank, old.get(rank.rank), catalogue, line_of)
+        for rank in sorted(latest.ranks, key=lambda rank: rank.rank)
+    ]
+    settled = tuple(_settle(views))
+    elsewhere = {view.rank for view in settled if view.seen and view.waiting is None}
+    waits = read_waits(latest.ranks, elsewhere=elsewhere)
+    return JobView(latest, earlier, settled, waits, catalogue, line_of, samples)
+
+
+def _rank_view(
+    rank: RankSnapshot, old: RankSnapshot | None, catalogue: Catalogue, source_line: SourceLine
+) -> RankView:
+    if old is not None and not _same(old, rank):
+        old = None
+    position = read_position(rank, catalogue=catalogue, source_line=source_line) if rank.threads else None
+    before = None
+    if old is not None and old.threads:
+        before = read_position(old, catalogue=catalogue, source_line=source_line)
+    others = any(not thread.is_main and not catalogue.is_auxiliary(thread) for thread in rank.threads)
+    activity = measure(old, rank, other_threads=others)
+    return RankView(rank, old, position, before, activity, position.waiting if position else None)
+
+
+def _same(old: RankSnapshot, new: RankSnapshot) -> bool:
+    if old.facts is not None and new.facts is not None:
+        return same_process(old.facts, new.facts)
+    return (old.pid, old.start_ticks) == (new.pid, new.start_ticks)
+
+
+def _settle(views: list[RankView]) -> Iterable[RankView]:
+    """Decide what ``perhaps`` means: DDP's backward and waits for the GPU show nothing in Python.
+
+    A rank that computes there waits for nobody. One that is still there waits with the others if somebody is
+    away, or if it stands where most ranks stand; the only ranks off the collective are not waiting for it.
+    """
+    live = [view for view in views if view.seen and not view.gone and not view.frozen]
+    perhaps = [view for view in live if view.waiting == "perhaps"]
+    sure = [view for view in live if view.waiting in ("communication", "store")]
+    away = [view for view in live if view.waiting is None]
+    stopped = any(view.gone or view.frozen for view in views)
+    waits = bool(away) or stopped or len(perhaps) >= len(sure)
+    for view in views:
+        if view.waiting != "perhaps":
+            yield view
+        else:
+            yield replace(view, waiting="communication" if waits and not _computes(view) else None)
+
+
+def _computes(view: RankView) -> bool:
+    """A backward that uses the CPU computes; a wait for the GPU may spin, which means nothing."""
+    position = view.position
+    return position is not None and position.label == "backward" and view.activity.level == "busy"
+
+
+def live_ranks(job: JobView) -> list[RankView]:
+    """Ranks with a stack that can run: neither gone nor frozen."""
+    return [view for view in job.ranks if view.seen and not view.gone and not view.frozen]
+
+
+def waiting_ranks(job: JobView) -> list[RankView]:
+    """Live ranks that wait for others."""
+    return [view for view in live_ranks(job) if view.waiting is not None]
+
+
+def away_ranks(job: JobView) -> list[RankView]:
+    """Live ranks that wait for nobody."""
+    return [view for view in live_ranks(job) if view.waiting is None]

@@ -1,0 +1,114 @@
+"""How findings read: the sentences of ``summary``, in one voice. It decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from rankscope.diag.model import ExitFacts, Kind
+from rankscope.diag.ranks import fold_ranks
+
+KIND_WORDS: Final[dict[Kind, str]] = {
+    "data_loading": "data loading",
+    "checkpoint": "checkpoint",
+    "lock": "waiting for a lock",
+    "compile": "compiling",
+    "startup": "start-up",
+    "store_wait": "store wait",
+    "exit": "leaving the program",
+    "python_loop": "a Python loop",
+    "native_gil": "a native call that holds the GIL",
+    "user_code": "user code",
+    "child_process": "waiting for a child process",
+    "storage": "storage",
+    "network": "network",
+    "desync": "ranks went different ways",
+    "order_deadlock": "collectives in different order",
+    "frozen": "frozen",
+    "dead": "dead",
+    "none": "",
+}
+# signal(7), Linux on x86-64 and arm64; the signals that end training processes.
+_SIGNALS: Final = {
+    1: "SIGHUP",
+    2: "SIGINT",
+    3: "SIGQUIT",
+    4: "SIGILL",
+    6: "SIGABRT",
+    7: "SIGBUS",
+    8: "SIGFPE",
+    9: "SIGKILL",
+    10: "SIGUSR1",
+    11: "SIGSEGV",
+    12: "SIGUSR2",
+    13: "SIGPIPE",
+    14: "SIGALRM",
+    15: "SIGTERM",
+    24: "SIGXCPU",
+    25: "SIGXFSZ",
+}
+
+
+def name_ranks(ranks: Iterable[int]) -> str:
+    """``rank 2`` or ``ranks 0-1,3``."""
+    known = sorted(set(ranks))
+    return f"rank {known[0]}" if len(known) == 1 else f"ranks {fold_ranks(known)}"
+
+
+def verb(ranks: Sequence[int], one: str, many: str) -> str:
+    """The verb's form for that many ranks."""
+    return one if len(ranks) == 1 else many
+
+
+def stuck_phrase(places: Mapping[int, tuple[str, Kind]]) -> str:
+    """``rank 2 is stuck in load_batch (train.py:8), data loading``, ranks of one place together."""
+    parts: list[str] = []
+    for (place, kind), ranks in _by_value(places):
+        words = f", {KIND_WORDS[kind]}" if KIND_WORDS[kind] else ""
+        parts.append(f"{name_ranks(ranks)} {verb(ranks, 'is', 'are')} stuck in {place}{words}")
+    return "; ".join(parts)
+
+
+def busy_phrase(places: Mapping[int, tuple[str, Kind]], *, seconds: float) -> str:
+    """``rank 2 has been computing in evaluate (train.py:36) for 4 s``."""
+    parts: list[str] = []
+    for (place, kind), ranks in _by_value(places):
+        doing = "computing" if kind in ("user_code", "python_loop") else "busy"
+        during = f" for {seconds:.0f} s" if seconds >= 1 else ""
+        parts.append(f"{name_ranks(ranks)} {verb(ranks, 'has', 'have')} been {doing} in {place}{during}")
+    return "; ".join(parts)
+
+
+def wait_phrase(calls: Mapping[int, str], *, for_whom: Sequence[int]) -> str:
+    """``ranks 0-1,3 wait for it in all_reduce``; empty without waiting ranks."""
+    if not calls:
+        return ""
+    ranks = sorted(calls)
+    names = sorted({call for call in calls.values() if call})
+    where = f" in {', '.join(names[:3])}{', ...' if len(names) > 3 else ''}" if names else ""  # noqa: PLR2004 - a line's worth
+    whom = f" for {verb(for_whom, 'it', 'them')}" if for_whom else ""
+    return f"{name_ranks(ranks)} {verb(ranks, 'waits', 'wait')}{whom}{where}"
+
+
+def end_phrase(exit_facts: ExitFacts | None) -> str:
+    """``was killed by SIGKILL``, ``ended with exit code 1: ValueError: ...``."""
+    if exit_facts is None or exit_facts.code is None:
+        words = "has ended, its exit code is unknown"
+    elif exit_facts.code < 0:
+        words = f"was killed by {_SIGNALS.get(-exit_facts.code, f'signal {-exit_facts.code}')}"
+    else:
+        words = f"ended with exit code {exit_facts.code}"
+    message = exit_facts.message.strip() if exit_facts else ""
+    return f"{words}: {message}" if message else words
+
+
+def join(*parts: str) -> str:
+    """Parts of a summary, those that say something."""
+    return "; ".join(part for part in parts if part)
+
+
+def _by_value(places: Mapping[int, tuple[str, Kind]]) -> list[tuple[tuple[str, Kind], list[int]]]:
+    grouped: dict[tuple[str, Kind], list[int]] = {}
+    for rank in sorted(places):
+        grouped.setdefault(places[rank], []).append(rank)
+    return list(grouped.items())

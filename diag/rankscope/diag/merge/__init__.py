@@ -1,0 +1,8 @@
+"""Merging: identical stacks folded over all ranks, and the prefix tree of who is where. Pure."""
+
+from __future__ import annotations
+
+from rankscope.diag.merge.groups import deciding_groups, fold_others, fold_stacks
+from rankscope.diag.merge.tree import TreeNode, prefix_tree
+
+__all__ = ["TreeNode", "deciding_groups", "fold_others", "fold_stacks", "prefix_tree"]

@@ -1,0 +1,163 @@
+"""The diagnosis for a person: verdict, culprits with their line, who waits, stacks, what was not seen.
+
+Everything that came from the job (names, paths, messages) is shown inert: no markup, no control
+characters, no escape sequences. It renders and decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from rankscope.diag.merge.groups import deciding_groups
+from rankscope.diag.model import Diagnosis, RankFinding, StackGroup
+from rankscope.diag.ranks import fold_ranks
+
+_STYLES: Final = {"error": "bold red", "warning": "bold yellow", "info": "bold cyan", "none": "bold green"}
+_SHORT_STACKS: Final = 8
+_SHORT_FRAMES: Final = 12
+_SHORT_EVIDENCE: Final = 12
+_SHORT_THREADS: Final = 6
+
+
+def render_text(diagnosis: Diagnosis, *, console: Console, full: bool = False) -> None:
+    """Print a diagnosis.
+
+    Args:
+        diagnosis: what to print.
+        console: where; its width and colour settings are respected.
+        full: all stack groups, threads and evidence, instead of the first few of each.
+    """
+    page = _Page(console)
+    page.line(_verdict(diagnosis), style=_STYLES[diagnosis.severity])
+    page.line(diagnosis.summary)
+    _location(page, diagnosis)
+    _waits(page, diagnosis)
+    _evidence(page, diagnosis, full=full)
+    _stacks(page, diagnosis, full=full)
+    _unobserved(page, diagnosis)
+
+
+def inert(text: str) -> str:
+    """The text with every control, format or surrogate character spelled out, as ``ascii`` does."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+class _Page:
+    """Prints plain text only: markup, emoji codes and highlighting stay off whatever the console says."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def line(self, text: str, *, style: str = "", indent: int = 0) -> None:
+        rendered = Text(inert(text), style=style, overflow="fold")
+        padded = Padding(rendered, (0, 0, 0, indent), expand=False) if indent else rendered
+        self._console.print(padded, markup=False, emoji=False, highlight=False)
+
+    def title(self, text: str) -> None:
+        self._console.print()
+        self.line(text, style="bold")
+
+
+def _verdict(diagnosis: Diagnosis) -> str:
+    parts: list[str] = [diagnosis.verdict]
+    if diagnosis.kind != "none":
+        parts.append(diagnosis.kind)
+    parts.append(f"confidence {diagnosis.confidence}")
+    if diagnosis.severity != "none":
+        parts.append(f"severity {diagnosis.severity}")
+    return f"{diagnosis.job}: {', '.join(parts)}" if diagnosis.job else ", ".join(parts)
+
+
+def _location(page: _Page, diagnosis: Diagnosis) -> None:
+    place = diagnosis.location
+    if place is None:
+        return
+    who = f"rank {place.rank}: " if place.rank is not None and diagnosis.culprits else ""
+    where = f"{place.file}:{place.line}" if place.line else place.file
+    page.line(f"{who}{where} in {place.function}", indent=2)
+    if place.source:
+        page.line(place.source, indent=6)
+    if diagnosis.nodes:
+        page.line(f"on {', '.join(diagnosis.nodes)}", indent=2)
+
+
+def _waits(page: _Page, diagnosis: Diagnosis) -> None:
+    rows: dict[tuple[tuple[int, ...], str], list[int]] = {}
+    for one in diagnosis.ranks:
+        if one.role == "victim" or one.waits_for:
+            rows.setdefault((one.waits_for, one.position), []).append(one.rank)
+    if not rows:
+        return
+    page.title("who waits for whom")
+    for (targets, position), ranks in rows.items():
+        whom = f" for rank {fold_ranks(targets)}" if targets else ""
+        where = f" in {position}" if position else ""
+        page.line(f"{fold_ranks(ranks)} wait{'s' if len(ranks) == 1 else ''}{whom}{where}", indent=2)
+    others = _others(diagnosis.ranks)
+    if others:
+        page.line(f"{others}: bystanders", indent=2)
+
+
+def _others(ranks: Iterable[RankFinding]) -> str:
+    return fold_ranks(one.rank for one in ranks if one.role == "bystander" and one.state == "running")
+
+
+def _evidence(page: _Page, diagnosis: Diagnosis, *, full: bool) -> None:
+    if not diagnosis.evidence:
+        return
+    page.title("evidence")
+    shown = diagnosis.evidence if full else diagnosis.evidence[:_SHORT_EVIDENCE]
+    for one in shown:
+        who = f"rank {one.rank}, " if one.rank is not None else ""
+        page.line(f"{who}{one.source}: {one.fact}", indent=2)
+    _more(page, len(diagnosis.evidence) - len(shown), "fact")
+
+
+def _stacks(page: _Page, diagnosis: Diagnosis, *, full: bool) -> None:
+    compared = deciding_groups(diagnosis.stacks)
+    others = diagnosis.stacks[len(compared) :]
+    if compared:
+        page.title("stacks, rarest first, leaf first")
+        _groups(page, compared, full=full)
+    if others and full:
+        page.title("other threads")
+        _groups(page, others, full=full)
+    elif others:
+        threads = sum(group.count for group in others)
+        page.line(f"{threads} other thread{'s' * (threads != 1)} not shown (--full)", indent=2)
+
+
+def _groups(page: _Page, groups: Sequence[StackGroup], *, full: bool) -> None:
+    shown = groups if full else groups[:_SHORT_STACKS]
+    for group in shown:
+        threads = group.threads if full else group.threads[:_SHORT_THREADS]
+        rest = f" ... {len(group.threads) - len(threads)} more" if len(threads) < len(group.threads) else ""
+        page.line(f"count {group.count}  threads {' '.join(threads)}{rest}", indent=2)
+        frames = group.stack if full else group.stack[:_SHORT_FRAMES]
+        for frame in frames:
+            page.line(frame, indent=6)
+        _more(page, len(group.stack) - len(frames), "frame", indent=6)
+    _more(page, len(groups) - len(shown), "stack")
+
+
+def _unobserved(page: _Page, diagnosis: Diagnosis) -> None:
+    if not diagnosis.unobserved:
+        return
+    page.title("could not be observed")
+    reasons: dict[str, list[int]] = {}
+    for one in diagnosis.unobserved:
+        reasons.setdefault(one.reason, []).append(one.rank)
+    for reason, ranks in reasons.items():
+        page.line(f"{'rank' if len(ranks) == 1 else 'ranks'} {fold_ranks(ranks)}: {reason}", indent=2)
+
+
+def _more(page: _Page, count: int, noun: str, *, indent: int = 2) -> None:
+    if count > 0:
+        page.line(f"... {count} more {noun}{'s' * (count != 1)} (--full)", indent=indent)

@@ -1,0 +1,117 @@
+"""Real processes for the capture room's tests: started, ready when handed out, ended and collected after."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator, Mapping
+from pathlib import Path
+
+DEADLINE = 20.0
+"""Seconds that a test waits for a condition before it fails."""
+
+WAITING = """
+import sys, threading, time
+def inner_call(): time.sleep(1000)
+def outer_call(): inner_call()
+threading.Thread(target=outer_call, name="helper", daemon=True).start()
+print("ready", flush=True)
+outer_call()
+"""
+
+WITH_CHILDREN = """
+import os, subprocess, sys, time
+def load_batches(): time.sleep(1000)
+forked = os.fork()
+if forked == 0:
+    load_batches()
+other = subprocess.Popen(["sleep", "1000"])
+print("ready", forked, other.pid, flush=True)
+def wait_for_loader(): os.waitpid(forked, 0)
+wait_for_loader()
+"""
+
+
+@contextlib.contextmanager
+def running(
+    code: str, *, env: Mapping[str, str] | None = None, argv: tuple[str, ...] = ()
+) -> Generator[subprocess.Popen[bytes]]:
+    """A Python process that has printed its first line (kept in ``first_line``), in a session of its own."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *argv],
+        stdout=subprocess.PIPE,
+        env={**os.environ, **(env or {})},
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        end_group(process)
+
+
+def first_line(process: subprocess.Popen[bytes]) -> list[str]:
+    """The words of the next line a process prints."""
+    assert process.stdout is not None
+    return process.stdout.readline().decode().split()
+
+
+@contextlib.contextmanager
+def waiting_process(*, env: Mapping[str, str] | None = None) -> Generator[subprocess.Popen[bytes]]:
+    """A process with two threads, both in ``inner_call``."""
+    with running(WAITING, env=env) as process:
+        assert first_line(process) == ["ready"]
+        wait_until(lambda: state_of(process.pid) == "S")
+        yield process
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process and whatever it started in its session, and collect it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(timeout=DEADLINE)
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+def state_of(pid: int) -> str | None:
+    """Kernel state letter of a process, ``None`` when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Poll a condition until it holds; fail the test when it does not in time."""
+    end = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < end, "the condition did not come true in time"
+        time.sleep(0.005)
+
+
+HIDDEN = """
+import ctypes, time
+PR_SET_DUMPABLE = 4
+assert ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0
+print("ready", flush=True)
+time.sleep(1000)
+"""
+"""A process that nobody may trace without the capability for it."""
+
+
+def seen_without_capabilities(imports: str, code: str, *argv: str) -> str:
+    """Run Python code as a process that may not trace others, and return what it printed.
+
+    Root gives up its user after the imports (the interpreter need not be readable to others).
+    """
+    nobody = 65534
+    drop = f"os.setgroups([]); os.setresgid(*3 * [{nobody}]); os.setresuid(*3 * [{nobody}])"
+    script = f"import os, sys\n{imports}\nif os.geteuid() == 0: {drop}\n{code}"
+    done = subprocess.run(
+        [sys.executable, "-c", script, *argv], capture_output=True, text=True, timeout=DEADLINE, check=True
+    )
+    return done.stdout.strip()

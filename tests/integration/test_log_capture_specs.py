@@ -1,0 +1,210 @@
+"""Log capture inside a process: what it holds and leaves, and how torch starts workers with it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.logs_factory import is_alive, until
+from torch.distributed.elastic.multiprocessing import PContext, start_processes
+
+from rankscope.agent.logs.process import CapturedStream, LogCapture
+from rankscope.agent.logs.specs import CapturedLogsSpecs, close_writing_ends
+from rankscope.watchdog import environment
+from rankscope.watchdog.probe.entry import redirect
+
+
+@pytest.fixture
+def events() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def capture(tmp_path: Path, events: list[str]) -> Iterator[LogCapture]:
+    capture = LogCapture(tmp_path / "fifos", events.append)
+    assert capture.start()
+    yield capture
+    capture.finish(5.0)
+
+
+def descriptors() -> set[str]:
+    folder = Path("/proc/self/fd")
+    # The listing's own descriptor is gone by the time it is read.
+    return {entry.name for entry in folder.iterdir() if os.path.lexists(entry)}
+
+
+def a_stream(folder: Path, rank: int = 0) -> CapturedStream:
+    return CapturedStream(rank, "stdout", folder / f"{rank}.log", on_console=False)
+
+
+def test_the_end_leaves_no_descriptor_thread_process_or_folder(tmp_path: Path, events: list[str]) -> None:
+    before, threads = descriptors(), threading.active_count()
+    capture = LogCapture(tmp_path / "fifos", events.append)
+    assert capture.start()
+    fifo = capture.open([a_stream(tmp_path)])[0, "stdout"]
+    fifo.write_bytes(b"hello")
+    pid = capture.drain_pid
+    assert pid
+    until(lambda: capture.sizes() == {(0, "stdout"): 5}, "the size")
+    assert capture.files() == {(0, "stdout"): tmp_path / "0.log"}
+    finished = capture.finish(20.0)
+    assert (finished.unshown_bytes, finished.unfiled_bytes, finished.process_ended) == (0, 0, True)
+    assert (tmp_path / "0.log").read_bytes() == b"hello"
+    assert descriptors() == before
+    assert threading.active_count() == threads
+    assert not is_alive(pid)
+    assert not (tmp_path / "fifos").exists()
+    assert events == []
+    assert (capture.sizes(), capture.files(), capture.drain_pid) == ({}, {}, None)
+    capture.check()
+    assert capture.open([a_stream(tmp_path)]) == {}
+
+
+def test_many_attempts_cost_the_drain_no_descriptors(capture: LogCapture, tmp_path: Path) -> None:
+    counts: list[int] = []
+    for attempt in range(12):
+        fifo = capture.open([a_stream(tmp_path)])[0, "stdout"]
+        fifo.write_bytes(b"%d\n" % attempt)
+        until(lambda: capture.sizes()[0, "stdout"] in (2, 3), "the size")
+        counts.append(len(list(Path(f"/proc/{capture.drain_pid}/fd").iterdir())))
+    assert max(counts[2:]) <= counts[1] + 4
+    whole = b"".join(b"%d\n" % attempt for attempt in range(12))
+    until(lambda: (tmp_path / "0.log").read_bytes() == whole, "the file")
+    assert len(list((tmp_path / "fifos").iterdir())) == 1
+
+
+def test_a_place_without_fifos_means_no_capture_and_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, events: list[str]
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "file"))
+    before = descriptors()
+    capture = LogCapture(tmp_path / "file" / "fifos", events.append)
+    assert not capture.start()
+    assert len(events) == 1
+    assert capture.open([a_stream(tmp_path)]) == {}
+    capture.check()
+    capture.finish(1.0)
+    assert len(events) == 1
+    assert descriptors() == before
+
+
+def test_a_drain_that_cannot_start_means_no_capture_and_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, events: list[str]
+) -> None:
+    monkeypatch.setattr("sys.executable", str(tmp_path / "absent"))
+    before = descriptors()
+    capture = LogCapture(tmp_path / "fifos", events.append)
+    assert not capture.start()
+    assert len(events) == 1
+    assert descriptors() == before
+    assert not (tmp_path / "fifos").exists()
+
+
+def test_workers_of_a_drain_that_cannot_be_replaced_are_never_held(
+    capture: LogCapture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, events: list[str]
+) -> None:
+    fifo = capture.open([a_stream(tmp_path)])[0, "stdout"]
+    pid = capture.drain_pid
+    assert pid
+    monkeypatch.setattr("sys.executable", str(tmp_path / "absent"))
+    os.kill(pid, 9)
+    writer = threading.Thread(target=lambda: fifo.write_bytes(b"x" * (8 << 20)))
+    writer.start()
+
+    def written() -> bool:
+        capture.check()
+        return not writer.is_alive()
+
+    until(written, "the writer's end without a drain")
+    writer.join()
+    assert any("cannot be started again" in event for event in events)
+
+
+def test_an_attempt_of_the_same_number_keeps_the_files_of_the_one_before(
+    capture: LogCapture, tmp_path: Path
+) -> None:
+    specs = CapturedLogsSpecs(capture, tmp_path / "logs")
+    seen: list[str] = []
+    for _ in range(3):
+        envs = {0: {"TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_RUN_ID": "run"}}
+        dest = specs.reify(envs)
+        Path(dest.stdouts[0]).write_bytes(b"x")
+        seen.append(dest.error_files[0])
+        assert envs[0]["TORCHELASTIC_ERROR_FILE"] == dest.error_files[0]
+        assert envs[0]["TORCHELASTIC_RESTART_COUNT"] == "0"
+    wanted = [tmp_path / "logs" / f"attempt_0{more}" / "0" for more in ("", ".1", ".2")]
+    assert seen == [str(folder / "error.json") for folder in wanted]
+    for folder in wanted:
+        until((folder / "stdout.log").exists, "the file")
+
+
+def test_without_capture_torch_gets_what_it_would_get_anyway(tmp_path: Path, events: list[str]) -> None:
+    specs = CapturedLogsSpecs(LogCapture(tmp_path / "fifos", events.append), tmp_path / "logs")
+    dest = specs.reify({0: {}, 1: {}})
+    assert dest.stdouts == dest.stderrs == {0: "", 1: ""}
+    assert sorted(dest.error_files) == [0, 1]
+
+
+@pytest.fixture
+def signals() -> Iterator[None]:
+    """torch's start of workers replaces the handlers of the process it runs in."""
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+    before = [signal.getsignal(number) for number in numbers]
+    yield
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("signals")
+def test_binary_workers_write_into_their_files(capture: LogCapture, tmp_path: Path) -> None:
+    specs = CapturedLogsSpecs(capture, tmp_path / "logs", local_ranks_filter={1})
+    envs = {rank: {"WHO": str(rank)} for rank in range(2)}
+    context = start_processes(
+        "worker",
+        "/bin/sh",
+        args=dict.fromkeys(range(2), ("-c", "echo out $WHO; echo err $WHO >&2")),
+        envs=envs,
+        logs_specs=specs,
+    )
+    close_writing_ends(context)
+    run(context)
+    assert capture.finish(20.0).process_ended
+    for rank in range(2):
+        folder = tmp_path / "logs" / "attempt_0" / str(rank)
+        assert (folder / "stdout.log").read_text() == f"out {rank}\n"
+        assert (folder / "stderr.log").read_text() == f"err {rank}\n"
+
+
+def entry(word: str) -> str:
+    """A worker that is a function."""
+    redirect(environment.STDOUT, fd=1)
+    print("function says", word)
+    return word
+
+
+@pytest.mark.usefixtures("signals")
+def test_function_workers_write_into_their_files(capture: LogCapture, tmp_path: Path) -> None:
+    specs = CapturedLogsSpecs(capture, tmp_path / "logs", function_entrypoint=True, local_ranks_filter={7})
+    envs: dict[int, dict[str, str]] = {0: {}}
+    context = start_processes(
+        "worker", entry, args={0: ("hello",)}, envs=envs, logs_specs=specs, start_method="spawn"
+    )
+    assert set(envs[0]) >= {environment.STDOUT, environment.STDERR}
+    assert run(context) == {0: "hello"}
+    capture.finish(20.0)
+    assert (tmp_path / "logs" / "attempt_0" / "0" / "stdout.log").read_text() == "function says hello\n"
+
+
+def run(context: PContext) -> dict[int, object]:
+    try:
+        result = context.wait(timeout=60, period=0.05)
+    finally:
+        context.close()
+    assert result
+    assert not result.failures
+    return result.return_values

@@ -1,0 +1,24 @@
+"""The probe: what runs inside a worker, without a change to the training script.
+
+``site/sitecustomize.py`` starts it at interpreter start (``entry.py`` in workers started as functions). It
+writes the worker's slot of the progress page and nothing else. It knows neither the detector nor any
+tool, never imports torch itself, and whatever fails in it, training runs on.
+"""
+
+from __future__ import annotations
+
+import os
+
+
+def site_folder() -> str:
+    """The folder whose ``sitecustomize.py`` starts the probe."""
+    return os.path.join(os.path.dirname(os.path.abspath(__file__)), "site")  # noqa: PTH100, PTH118, PTH120 - cheap
+
+
+def pythonpath(existing: str | None) -> str:
+    """PYTHONPATH for a worker: the probe first, then what was there.
+
+    An empty part would put the working directory on ``sys.path``, so there is none.
+    """
+    parts = [site_folder(), *(existing or "").split(os.pathsep)]
+    return os.pathsep.join(part for part in parts if part)

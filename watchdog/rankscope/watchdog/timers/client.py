@@ -1,0 +1,263 @@
+"""The worker's end of the timers: acquire and release by one write to the named pipe.
+
+It runs inside training, so it never raises there (a scope too long for a line excepted), waits at most
+``PATIENCE`` seconds in all for a full pipe, and keeps nothing in a buffer: the line is in the pipe when
+the call returns, whatever happens to the process next. It knows the server only as the far end of a
+path, and needs no torch: torch's own ``configure`` and ``expires`` take this client as they take theirs.
+
+What is sent, and when:
+
+- *Our server* (it holds a lock on the pipe that tells it from torch's): one descriptor is kept open for
+  the life of the process. torch's server reads blocking, and stops looking at its timers while a writer
+  keeps the pipe open: for it the pipe is opened and closed for each request, as torch's client does.
+- *A pipe that stays full* (a stopped server): the newest state of each scope is kept and goes out before
+  anything else: at the next call, or by a thread that lives only as long as something is kept. So a
+  release that met a full pipe still reaches the server when it wakes, though the caller never calls
+  again. The server, for its part, reads all that was in the pipe before it lets a timer expire, and gives
+  the time it was stopped back to every timer.
+- *No server*: nothing happens, which is logged once. Timers that run are remembered and told first to a
+  server that comes (back); a release needs no telling, a new server knows no timers.
+- *A forked child* starts afresh: the parent's timers and descriptor stay the parent's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal as signals
+import threading
+import time
+import weakref
+from enum import Enum
+from typing import Final
+
+from rankscope.watchdog.timers.connection import PipeConnection, write_line
+from rankscope.watchdog.timers.wire import Event, OversizeRequestError, ScopeLines, encode_event
+
+PATIENCE: Final = 0.5
+"""Seconds a call waits for a full pipe; our server empties one in 20-50 ms."""
+STRICT_PATIENCE: Final = 0.9
+"""Seconds a strict client looks for a server: torch 2.13 tries ten times, 0.1 s apart."""
+_STRICT_RETRY: Final = 0.1
+_FLUSH_WAIT: Final = 10.0
+_MAX_CACHED_SCOPES: Final = 1024
+_logger = logging.getLogger(__name__)
+_clients: weakref.WeakSet[FileTimerClient] = weakref.WeakSet()
+
+
+class _Outcome(Enum):
+    SENT = "sent"
+    FULL = "full"
+    ABSENT = "absent"
+
+
+class FileTimerClient:
+    """Sends this process's timers to a ``FileTimerServer``, ours or torch's. Safe for many threads."""
+
+    def __init__(self, file_path: str, signal: int = signals.SIGKILL, *, strict: bool = False) -> None:
+        """Nothing is opened yet.
+
+        Args:
+            file_path: the server's named pipe.
+            signal: signal to end this process with when a timer expires; 0 or less for none.
+            strict: raise as torch's client does when no server is there (torch's own tests want that).
+        """
+        self._file_path = file_path
+        self._signal = int(signal)
+        self._strict = strict
+        self._forget()
+        _clients.add(self)
+
+    @property
+    def signal(self) -> int:
+        """Signal to end this process with when one of its timers expires."""
+        return self._signal
+
+    def acquire(self, scope_id: str, expiration_time: float) -> None:
+        """Set a timer; set again, its expiry moves.
+
+        Args:
+            scope_id: name of the timer within this process.
+            expiration_time: seconds since the epoch.
+
+        Raises:
+            OversizeRequestError: the scope is too long for one line.
+            BrokenPipeError: no server, with ``strict`` only.
+        """
+        if expiration_time < 0:
+            self.release(scope_id)
+            return
+        lines = self._lines.get(scope_id) or self._encode(scope_id)
+        line = lines.acquire(expiration_time, time.monotonic() + (expiration_time - time.time()))
+        self._running[scope_id] = line
+        self._send(scope_id, line)
+
+    def release(self, scope_id: str) -> None:
+        """Give a timer up. Raises as ``acquire`` does."""
+        lines = self._lines.get(scope_id) or self._encode(scope_id)
+        self._running.pop(scope_id, None)
+        self._send(scope_id, lines.release)
+
+    def send_event(self, name: str, **data: str | float | bool | None) -> bool:
+        """Tell our server something at once; never raises, waits or keeps it for later.
+
+        torch's server loses other requests over a line it does not know: it is not sent there.
+
+        Returns:
+            Whether the line is in our server's pipe.
+        """
+        with contextlib.suppress(OSError, OversizeRequestError), self._lock:
+            line = encode_event(Event(name, os.getpid(), data))
+            if self._connection.is_ours:
+                try:
+                    self._connection.write(line)
+                except BlockingIOError:
+                    return False
+                except OSError as error:
+                    self._connection.lose(error)
+                else:
+                    return True
+            if self._reconnect() and self._connection.is_ours:
+                self._connection.write(line)
+                return True
+            self._connection.leave()
+        return False
+
+    def close(self) -> None:
+        """Close the descriptor; the next call opens it again. Not while another thread calls."""
+        with self._lock:
+            self._direct = False
+            self._connection.close()
+
+    def __del__(self) -> None:
+        with contextlib.suppress(OSError, AttributeError):
+            self.close()
+
+    def _forget(self) -> None:
+        self._lock = threading.RLock()
+        self._connection = PipeConnection(self._file_path)
+        self._lines: dict[str, ScopeLines] = {}
+        self._running: dict[str, bytes] = {}
+        self._unsent: dict[str, bytes] = {}
+        # Connected to our server and nothing held back: a call is one write.
+        self._direct = False
+        self._flushing = False
+
+    def _after_fork_in_child(self) -> None:
+        self._connection.close()
+        self._forget()
+
+    def _encode(self, scope_id: str) -> ScopeLines:
+        lines = ScopeLines(scope_id, pid=os.getpid(), signal=self._signal)
+        if len(self._lines) >= _MAX_CACHED_SCOPES:
+            self._lines.clear()
+        self._lines[scope_id] = lines
+        return lines
+
+    def _send(self, scope_id: str, line: bytes) -> None:
+        if self._direct:
+            try:
+                write_line(self._connection.kept, line)
+            except OSError:
+                pass
+            else:
+                return
+        outcome = self._hold_and_flush(scope_id, line)
+        if outcome is _Outcome.FULL:
+            self._wait_for_server()
+        elif outcome is _Outcome.ABSENT and self._strict:
+            self._insist(scope_id, line)
+
+    def _hold_and_flush(self, scope_id: str, line: bytes) -> _Outcome:
+        with self._lock:
+            self._direct = False
+            self._unsent.pop(scope_id, None)
+            self._unsent[scope_id] = line
+            return self._flush()
+
+    def _flush(self) -> _Outcome:
+        """Send all that is held back, the longest held first, opening the pipe where it must."""
+        connection, may_open = self._connection, True
+        with self._lock:
+            try:
+                while self._unsent:
+                    if not connection.is_open:
+                        if not (may_open and self._reconnect()):
+                            # What runs is in _running, and a new server has nothing to release.
+                            self._unsent.clear()
+                            return _Outcome.ABSENT
+                        may_open = False
+                    scope_id, line = next(iter(self._unsent.items()))
+                    try:
+                        connection.write(line)
+                    except BlockingIOError:
+                        return _Outcome.FULL
+                    except OSError as error:
+                        connection.lose(error)
+                        continue
+                    if self._unsent.get(scope_id) is line:
+                        del self._unsent[scope_id]
+                self._direct = connection.is_ours
+                return _Outcome.SENT
+            finally:
+                connection.leave()
+
+    def _reconnect(self) -> bool:
+        """Open the pipe; a server that has not heard of the running timers is told of them first."""
+        self._direct = False
+        if not self._connection.open():
+            return False
+        if self._connection.is_new:
+            self._unsent = self._running | self._unsent
+        return True
+
+    def _wait_for_server(self) -> None:
+        """Give a full pipe a moment, once; then leave what is held back to a thread."""
+        until = time.monotonic() + PATIENCE
+        while not self._flushing and (seconds := until - time.monotonic()) > 0:
+            self._connection.wait_for_room(seconds)
+            if self._flush() is not _Outcome.FULL:
+                return
+        self._start_flushing()
+
+    def _insist(self, scope_id: str, line: bytes) -> None:
+        until = time.monotonic() + STRICT_PATIENCE
+        while time.monotonic() < until:
+            time.sleep(_STRICT_RETRY)
+            if self._hold_and_flush(scope_id, line) is not _Outcome.ABSENT:
+                return
+        self._running.pop(scope_id, None)
+        raise BrokenPipeError(f"no timer server reads {self._file_path}")
+
+    def _start_flushing(self) -> None:
+        with self._lock:
+            if self._flushing:
+                return
+            self._flushing = True
+        thread = threading.Thread(target=self._flush_until_sent, name="rankscope-timer-flush", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            # No thread to be had (or the interpreter ends): the next call sends it.
+            self._flushing = False
+
+    def _flush_until_sent(self) -> None:
+        try:
+            while True:
+                self._connection.wait_for_room(_FLUSH_WAIT)
+                with self._lock:
+                    if self._flush() is not _Outcome.FULL:
+                        self._flushing = False
+                        return
+        except Exception:
+            self._flushing = False
+            _logger.exception("timer requests held back could not be sent; the next call tries again")
+
+
+def _forget_parents() -> None:
+    for client in list(_clients):
+        client._after_fork_in_child()  # noqa: SLF001 - the module's own class
+
+
+os.register_at_fork(after_in_child=_forget_parents)
