@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -60,12 +60,13 @@ def _pair_rows() -> list[Row]:
 
     The bare calls stand beside it: two system calls alone are 0.6 us, torch's pair has six.
     """
-    from torch.distributed.elastic.timer import expires as torch_expires
+    from torch.distributed.elastic.timer.api import expires as torch_expires
+    from torch.distributed.elastic.timer.file_based_local_timer import FileTimerClient as TorchClient
 
     with tempfile.TemporaryDirectory() as folder:
         our_path, torch_path = f"{folder}/ours", f"{folder}/torch"
         with _serving("ours", our_path), _serving("torch", torch_path):
-            ours, torchs = _client("ours", our_path), _client("torch", torch_path)
+            ours, torchs = FileTimerClient(our_path), TorchClient(torch_path)
 
             def our_block() -> None:
                 with expires(after=60, client=ours):
@@ -124,7 +125,7 @@ def _burst_row() -> Row:
 
 
 def _burst(kind: str, path: str, requests: int, server: FileTimerServer | None) -> tuple[int, float]:
-    """Let the writers loose at once; returns how many raised and the seconds to the last request's receipt."""
+    """Let the writers loose at once; returns how many raised and the seconds until all was read."""
     command = [sys.executable, __file__, "write", kind, path, str(requests // WRITERS)]
     writers = [
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -171,14 +172,13 @@ def _pair(client: TimerClient) -> None:
 def _client(kind: str, path: str) -> TimerClient:
     if kind == "ours":
         return FileTimerClient(path)
-    from torch.distributed.elastic.timer import FileTimerClient as TorchClient
+    from torch.distributed.elastic.timer.file_based_local_timer import FileTimerClient as TorchClient
 
-    client: TimerClient = TorchClient(path)
-    return client
+    return TorchClient(path)
 
 
 @contextmanager
-def _serving(kind: str, path: str) -> Iterator[None]:
+def _serving(kind: str, path: str) -> Generator[None, None, None]:
     process = subprocess.Popen(
         [sys.executable, __file__, "serve", kind, path],
         stdin=subprocess.PIPE,
@@ -199,7 +199,7 @@ def _serve(kind: str, path: str) -> None:
         ours = FileTimerServer(path, "bench", on_expired=lambda _pid, _requests: None)
         ours.start()
     else:
-        from torch.distributed.elastic.timer import FileTimerServer as TorchServer
+        from torch.distributed.elastic.timer.file_based_local_timer import FileTimerServer as TorchServer
 
         torchs = TorchServer(path, "bench", max_interval=0.1)
         torchs.start()

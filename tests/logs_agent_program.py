@@ -58,7 +58,7 @@ def main() -> None:
             "unfiled": finished.unfiled_bytes,
             "process_ended": finished.process_ended,
             "sizes": sizes,
-            "left": os.listdir(folder / "fifos") if (folder / "fifos").exists() else None,  # noqa: PTH208 - a list is what travels
+            "left": sorted(map(str, (folder / "fifos").iterdir())) if (folder / "fifos").exists() else None,
         }
     )
 

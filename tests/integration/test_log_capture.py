@@ -281,7 +281,7 @@ def test_what_a_killed_drain_had_not_shown_is_shown_by_the_next(
     assert out.endswith(b"said end\n")
     overlap = len(out) - len(expected)
     assert 0 <= overlap <= 64 * 1024
-    until_killed = next(i for i in range(len(out)) if out[i : i + 1] != expected[i : i + 1])
+    until_killed = next((i for i, byte in enumerate(expected) if out[i] != byte), len(expected))
     assert out[until_killed:] == expected[until_killed - overlap :]
     assert agent.file(0).read_bytes() == expected
 

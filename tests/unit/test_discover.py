@@ -113,6 +113,22 @@ def test_a_launcher_that_inherited_a_rank_is_none(launcher_env: Mapping[str, str
         assert not [job for job in find_jobs() if launcher in pids(job).values()]
 
 
+def test_a_launcher_that_has_not_launched_anything_yet_is_no_rank(tmp_path: Path) -> None:
+    program = tmp_path / "torchrun"
+    program.write_text(WAITING)
+    launcher = subprocess.Popen(
+        [sys.executable, str(program), "train.py"],
+        env={**os.environ, "RANK": "0"},
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        first_line(launcher)
+        assert not [job for job in find_jobs() if launcher.pid in pids(job).values()]
+    finally:
+        end_group(launcher)
+
+
 def test_a_rank_of_a_launch_without_run_id_under_slurm_is_not_its_launcher() -> None:
     with launched(a_worker(0), a_worker(1), env={"SLURM_PROCID": "0"}) as (launcher, started):
         assert pids(job_named(f"pid-{launcher}")) == {0: started[0], 1: started[1]}

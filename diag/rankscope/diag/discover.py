@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Final
 
 from rankscope.diag import proc
@@ -22,6 +23,7 @@ from rankscope.diag.rank_variables import RankIdentity, identify
 from rankscope.watchdog import environment as names
 from rankscope.watchdog.page import PageReader, SlotView
 
+_LAUNCHERS: Final = frozenset({"diag", "torchrun", "torch.distributed.run", "torch.distributed.launch"})
 _LOADER_WORKER: Final = "pt_data_worker"
 _MAX_ANCESTORS: Final = 64
 _NANO: Final = 1e-9
@@ -91,9 +93,8 @@ def find_jobs() -> tuple[FoundJob, ...]:
 def ranks_of_pids(pids: Sequence[int]) -> FoundPids:
     """The ranks that a user meant by naming processes.
 
-    A given process is taken as the rank its environment names, even when nobody else would see a rank in
-    it; a launcher (or an agent, or a shell) stands for the ranks below it. When no process named has a
-    rank, they are numbered in the order given, with a warning.
+    A given process is the rank that its environment names; a launcher (an agent, a shell) stands for the
+    ranks below it. When no process given has a rank, they are numbered in the order given, with a warning.
     """
     table = proc.process_table()
     problems: list[str] = []
@@ -158,9 +159,16 @@ def _candidates(pids: Iterable[int], table: Mapping[int, proc.ProcessEntry]) -> 
             continue
         variables = proc.environ(pid)
         identity = identify(variables) if variables else None
-        if variables and identity and proc.is_python(pid) is not False:
+        if variables and identity and proc.is_python(pid) is not False and not _runs_launcher(pid):
             found[pid] = _Candidate(table[pid], identity, variables)
     return found
+
+
+def _runs_launcher(pid: int) -> bool:
+    """Whether it is a launcher by its program, also before it has launched anything."""
+    _python, *arguments = proc.command_line(pid) or ("",)
+    program = arguments[1] if arguments[:1] == ["-m"] and len(arguments) > 1 else "".join(arguments[:1])
+    return PurePath(program).name in _LAUNCHERS or program.partition(".")[0] == "rankscope"
 
 
 def _ancestors(pid: int, table: Mapping[int, proc.ProcessEntry]) -> list[int]:

@@ -98,9 +98,7 @@ def read_facts(pid: int, *, now: float) -> ProcessFacts | None:
         main_cpu_seconds=main_cpu,
         main_run_delay_seconds=run_delay,
         other_cpu_seconds=max(0.0, total - main_cpu),
-        voluntary_switches=status_number(
-            read_file(main + "status", LONG_BYTES), b"\nvoluntary_ctxt_switches:"
-        ),
+        voluntary_switches=status_number(status, b"\nvoluntary_ctxt_switches:"),
         io_bytes=_io_bytes(read_file(main + "io")),
         minor_faults=int(fields[7]),
         thread_count=int(fields[17]),
@@ -125,6 +123,12 @@ def environ(pid: int) -> dict[str, str] | None:
         return None
     pairs = (item.partition(b"=") for item in data.split(b"\0"))
     return {os.fsdecode(name): os.fsdecode(value) for name, equals, value in pairs if equals}
+
+
+def command_line(pid: int) -> tuple[str, ...]:
+    """Program and arguments of a process, empty when they cannot be read (a zombie's, a kernel thread's)."""
+    data = read_all(f"/proc/{pid}/cmdline") or b""
+    return tuple(os.fsdecode(argument) for argument in data.removesuffix(b"\0").split(b"\0") if data)
 
 
 def process_table() -> dict[int, ProcessEntry]:
@@ -270,7 +274,7 @@ def _listed_children(pid: int) -> set[int] | None:
     """Children by the kernel's lists, one a thread; ``None`` on kernels without them."""
     found: set[int] = set()
     for thread_id in _thread_ids(pid) or ():
-        data = read_all(f"/proc/{pid}/task/{thread_id}/children")
+        data = read_file(f"/proc/{pid}/task/{thread_id}/children", LONG_BYTES)
         if data is None:
             if Path(f"/proc/{pid}/task/{thread_id}").exists():
                 return None

@@ -24,6 +24,7 @@ _VARIABLES: Final = (
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
     ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
 )
+_MAX_DIGITS: Final = 10
 _TF_CHIEFS: Final = ("chief", "master")
 
 
@@ -80,14 +81,16 @@ def identify(environment: Mapping[str, str]) -> RankIdentity | None:
 
 
 def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isascii() and text.isdigit() else None
+    """A small number, else ``None``: anything may stand in an environment."""
+    fits = text is not None and text.isascii() and text.isdigit() and len(text) < _MAX_DIGITS
+    return int(text) if text is not None and fits else None
 
 
 def _identify_tensorflow(text: str) -> RankIdentity | None:
     """Chief first, then the workers; parameter servers and evaluators are no ranks."""
     try:
         config = msgspec.json.decode(text, type=_TfConfig)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
     chiefs = sum(len(config.cluster.get(name, ())) for name in _TF_CHIEFS)
     workers = len(config.cluster.get("worker", ()))

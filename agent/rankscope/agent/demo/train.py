@@ -113,6 +113,7 @@ def main() -> None:
     parser.add_argument("--fault-step", type=int, default=25)
     options = parser.parse_args()
 
+    torch.manual_seed(0)
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     first_life = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0"

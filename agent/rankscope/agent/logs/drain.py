@@ -1,4 +1,4 @@
-"""The process that reads workers' pipes: ``python -m rankscope.agent.logs.drain``, standard library only.
+"""The process that reads workers' pipes; ``drain_process`` starts it, it imports the standard library only.
 
 Its main thread does nothing but empty pipes and talk to the agent, so that nothing a disk or a terminal does
 reaches a worker; files and consoles have threads of their own. It outlives the agent as long as a worker
@@ -26,6 +26,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from rankscope.agent.logs import fifos
 from rankscope.agent.logs.console import Console
 from rankscope.agent.logs.counters import Counters
 from rankscope.agent.logs.files import FileWriter
@@ -281,11 +282,7 @@ class Drain:
 
     def _remove_pipes(self) -> None:
         for folder in self._folders:
-            with contextlib.suppress(OSError):
-                for entry in folder.iterdir():
-                    if entry.is_fifo():
-                        entry.unlink()
-                folder.rmdir()
+            fifos.remove_folder(folder)
 
     def _say(self, text: str) -> None:
         self._send({"event": text})

@@ -307,7 +307,7 @@ class LogCapture:
             return False
         lost = f"; {self._lost_bytes} bytes of output are lost" if self._lost_bytes else ""
         self._lost_bytes = 0
-        self._say(f"the log drain has ended unexpectedly and was started again{lost}")
+        self._say(f"the log drain ended and was started again; output of that moment may be missing{lost}")
         for one in self._open.values():
             self._send_open(one)
         return True

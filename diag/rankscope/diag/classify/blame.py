@@ -23,6 +23,7 @@ _ORDER: Final[dict[Confidence, int]] = {"low": 0, "medium": 1, "high": 2}
 _LOOP_SAMPLES: Final = 10
 _LOOP_SHARE: Final = 0.95
 _LOOP_FAULTS: Final = 100.0
+_SHOWN: Final = 16  # ranks whose evidence is listed one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,22 +65,27 @@ def blame(
     at_most: Confidence = "high",
     kind: Kind | None = None,
     evidence: Sequence[Evidence] = (),
+    numbered: bool = False,
 ) -> Finding:
     """Name the sinks, or say that they are suspected only.
 
     Args:
         job: the job.
-        sinks: the ranks waited for, at least one.
+        sinks: the ranks waited for, at least one, by rank.
         victims: the ranks that wait.
         rule: the row that fired.
         at_most: what the evidence of the rule can carry.
         kind: takes the place of a kind that says only ``user_code``.
         evidence: the rule's own.
+        numbered: whether sequence numbers show that the victims' waits did not end. Without them, victims
+            that sleep and wake excuse a sink that ticks: a slow data loader looks the same.
     """
     loops = [view for view in sinks if view.activity.level == "busy" and loops_in_python(job, view)]
     still = [view for view in sinks if view.activity.level in ("quiet", "frozen")]
     ticking = [view for view in sinks if view.activity.level == "ticking"]
     unknown = [view for view in sinks if view.activity.level == "unknown"]
+    if not numbered and any(view.activity.stirred for view in victims):
+        ticking = []
     named = still or loops or ticking or unknown
     if not named or (unknown and named is unknown and any(view.moved for view in unknown)):
         return suspect(job, sinks, victims, rule=rule, evidence=evidence)
@@ -107,8 +113,8 @@ def blame(
         victims=dict.fromkeys((view.rank for view in victims), tuple(causes)),
         location=causes[named[0].rank].location,
         evidence=(
-            *(fact for cause in causes.values() for fact in cause.evidence),
-            *activity_evidence(named),
+            *(fact for cause in list(causes.values())[:_SHOWN] for fact in cause.evidence),
+            *activity_evidence(named[:_SHOWN]),
             *victim_evidence(victims),
             *evidence,
             *pair_evidence(job),
@@ -129,7 +135,7 @@ def suspect(
     seconds = max((view.activity.seconds for view in sinks), default=0.0)
     return Finding(
         verdict="Unknown",
-        kind=next((cause.kind for cause in causes.values()), "none"),
+        kind=causes[sinks[0].rank].kind,
         severity="info",
         confidence="low",
         rule=rule,
@@ -141,10 +147,10 @@ def suspect(
         ),
         culprits=tuple(causes),
         victims=dict.fromkeys((view.rank for view in victims), tuple(causes)),
-        location=next((cause.location for cause in causes.values()), None),
+        location=causes[sinks[0].rank].location,
         evidence=(
-            *(fact for cause in causes.values() for fact in cause.evidence),
-            *activity_evidence(sinks),
+            *(fact for cause in list(causes.values())[:_SHOWN] for fact in cause.evidence),
+            *activity_evidence(sinks[:_SHOWN]),
             *victim_evidence(victims),
             *evidence,
             *pair_evidence(job),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rankscope.diag.classify.blame import Finding, blame, calls, lower, pair_evidence, victim_evidence
-from rankscope.diag.classify.view import JobView, RankView, away_ranks, waiting_ranks
+from rankscope.diag.classify.view import JobView, away_ranks, waiting_ranks
 from rankscope.diag.classify.wording import join, name_ranks, verb, wait_phrase
 from rankscope.diag.model import Confidence, Evidence, Kind
 
@@ -35,21 +35,30 @@ def missing_from_collective(job: JobView) -> Finding | None:
         at_most = lower(at_most, to="medium" if store else "low")
     named = away or sinks
     victims = [view for view in job.of(job.waits.edges) if view not in named]
-    found = blame(job, named, victims, rule="4", at_most=at_most, kind=kind, evidence=_seq_evidence(job))
-    return replace(found, victims={view.rank: _behind(job, view, found.culprits) for view in victims})
-
-
-def _behind(job: JobView, victim: RankView, culprits: tuple[int, ...]) -> tuple[int, ...]:
-    """The culprits a rank waits for, through any number of others."""
-    return tuple(rank for rank in job.waits.behind(victim.rank) if rank in culprits) or culprits
+    found = blame(
+        job,
+        named,
+        victims,
+        rule="4",
+        at_most=at_most,
+        kind=kind,
+        evidence=_seq_evidence(job),
+        numbered=job.paired,
+    )
+    ends, named_ranks = job.waits.ends(), set(found.culprits)
+    waits = {
+        view.rank: tuple(rank for rank in ends[view.rank] if rank in named_ranks) or found.culprits
+        for view in victims
+    }
+    return replace(found, victims=waits)
 
 
 def _seq_evidence(job: JobView) -> list[Evidence]:
     return [
         Evidence(
             "progress page",
-            f"{name_ranks(one.absent)} {verb(one.absent, 'has', 'have')} not entered collective {one.seq} of group"
-            f" {one.group}, {name_ranks(one.waiting)} {verb(one.waiting, 'waits', 'wait')} in it",
+            f"{name_ranks(one.absent)} {verb(one.absent, 'has', 'have')} not entered collective {one.seq}"
+            f" of group {one.group}, {name_ranks(one.waiting)} {verb(one.waiting, 'waits', 'wait')} in it",
         )
         for one in job.waits.open
         if one.absent

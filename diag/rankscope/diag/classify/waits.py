@@ -57,13 +57,16 @@ class Waits:
         """Ranks that wait for each other in a circle, in its order; empty when every chain ends."""
         return _cycle(self.edges)
 
-    def behind(self, rank: int) -> tuple[int, ...]:
-        """The sinks a rank waits for in the end, through any number of others."""
-        return tuple(sorted(self._reach(rank) & set(self.sinks())))
+    def ends(self) -> dict[int, tuple[int, ...]]:
+        """For each waiting rank the sinks it waits for, through any number of others."""
+        sinks = set(self.sinks())
+        # Most ranks wait for the same set: its end is looked for once.
+        known = {targets: tuple(sorted(self._reach(targets) & sinks)) for targets in set(self.edges.values())}
+        return {rank: known[targets] for rank, targets in self.edges.items()}
 
-    def _reach(self, rank: int) -> set[int]:
+    def _reach(self, start: frozenset[int]) -> set[int]:
         seen: set[int] = set()
-        todo = list(self.edges.get(rank, ()))
+        todo = list(start)
         while todo:
             one = todo.pop()
             if one not in seen:

@@ -10,12 +10,11 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.text import Text
 
 from rankscope.diag.merge.groups import deciding_groups
 from rankscope.diag.model import Diagnosis, RankFinding, StackGroup
-from rankscope.diag.ranks import fold_ranks
+from rankscope.diag.ranks import fold_ranks, unfold_ranks
 
 _STYLES: Final = {"error": "bold red", "warning": "bold yellow", "info": "bold cyan", "none": "bold green"}
 _SHORT_STACKS: Final = 8
@@ -57,8 +56,11 @@ class _Page:
 
     def line(self, text: str, *, style: str = "", indent: int = 0) -> None:
         rendered = Text(inert(text), style=style, overflow="fold")
-        padded = Padding(rendered, (0, 0, 0, indent), expand=False) if indent else rendered
-        self._console.print(padded, markup=False, emoji=False, highlight=False)
+        width = max(20, self._console.width - indent)
+        for row in rendered.wrap(self._console, width):
+            row.rstrip()
+            row.pad_left(indent)
+            self._console.print(row, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
     def title(self, text: str) -> None:
         self._console.print()
@@ -124,14 +126,19 @@ def _stacks(page: _Page, diagnosis: Diagnosis, *, full: bool) -> None:
     compared = deciding_groups(diagnosis.stacks)
     others = diagnosis.stacks[len(compared) :]
     if compared:
-        page.title("stacks, rarest first, leaf first")
-        _groups(page, compared, full=full)
+        page.title("stacks, leaf first: culprits, then rarest first")
+        _groups(page, _culprits_first(compared, diagnosis.culprits), full=full)
     if others and full:
         page.title("other threads")
         _groups(page, others, full=full)
     elif others:
         threads = sum(group.count for group in others)
         page.line(f"{threads} other thread{'s' * (threads != 1)} not shown (--full)", indent=2)
+
+
+def _culprits_first(groups: Sequence[StackGroup], culprits: Sequence[int]) -> list[StackGroup]:
+    named = set(culprits)
+    return sorted(groups, key=lambda group: named.isdisjoint(unfold_ranks(group.ranks)))
 
 
 def _groups(page: _Page, groups: Sequence[StackGroup], *, full: bool) -> None:

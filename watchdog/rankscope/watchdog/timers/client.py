@@ -130,10 +130,6 @@ class FileTimerClient:
             self._direct = False
             self._connection.close()
 
-    def __del__(self) -> None:
-        with contextlib.suppress(OSError, AttributeError):
-            self.close()
-
     def _forget(self) -> None:
         self._lock = threading.RLock()
         self._connection = PipeConnection(self._file_path)

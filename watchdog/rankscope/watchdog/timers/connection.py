@@ -14,6 +14,7 @@ import select
 import signal as signals
 import stat
 import time
+from collections.abc import Callable
 from typing import Final
 
 # Above what user code closes in ranges: a closed and reused number would put our lines into a user's file.
@@ -104,6 +105,13 @@ class PipeConnection:
             with contextlib.suppress(OSError):
                 os.close(kept)
 
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        if self.kept >= 0:
+            try:  # noqa: SIM105 - no module's globals are left when the interpreter ends
+                close(self.kept)
+            except OSError:
+                pass
+
     def _keep(self, opened: int) -> int:
         if self.kept >= 0:
             os.dup2(opened, self.kept, inheritable=False)
@@ -124,7 +132,7 @@ class PipeConnection:
 
 
 def write_line(descriptor: int, line: bytes) -> None:
-    """Write at most PIPE_BUF bytes, all or nothing; without a reader it raises, whatever SIGPIPE is set to."""
+    """Write at most PIPE_BUF bytes, all or nothing; without a reader it raises, whatever SIGPIPE does."""
     if signals.getsignal(signals.SIGPIPE) is not signals.SIG_DFL:
         os.write(descriptor, line)
         return

@@ -169,11 +169,11 @@ class FileTimerServer:
         left = self._due - time.monotonic()
         self._pipe.wait(None if math.isinf(left) else max(0.0, left))
         woke = time.monotonic()
-        paused = woke - self._due
-        if paused < _PAUSE:
-            paused = 0.0
-        else:
-            _logger.warning("run %s: timers stood still for %.1f s; given back", self._run_id, paused)
+        paused = 0.0
+        if woke - self._due > _PAUSE:
+            # When it began is unknown: the whole sleep is given, else a timer would be due on waking.
+            paused = woke - last_woke
+            _logger.warning("run %s: timers stood still, %.1f s are given back", self._run_id, paused)
             with self._lock:
                 self._registry.give_back(paused)
         self._due = woke
