@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -169,7 +169,7 @@ def diag_run(
     environ: Mapping[str, str] | None = None,
     python: str = sys.executable,
     **options: object,
-) -> Iterator[Job]:
+) -> Generator[Job]:
     """A job under ``diag run``; ended at the end whatever happens."""
     folder.mkdir(parents=True, exist_ok=True)
     job = Job(folder, f"test-{os.getpid()}-{folder.name}")
@@ -185,7 +185,7 @@ def diag_run(
 
 
 @contextmanager
-def torchrun(folder: Path, *flags: str, ranks: int = 3, **options: object) -> Iterator[Job]:
+def torchrun(folder: Path, *flags: str, ranks: int = 3, **options: object) -> Generator[Job]:
     """The same job under plain torchrun, ended with its workers at the end."""
     folder.mkdir(parents=True, exist_ok=True)
     job = Job(folder, f"plain-{os.getpid()}-{folder.name}")

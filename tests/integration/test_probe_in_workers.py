@@ -275,7 +275,7 @@ def test_a_raising_worker_waits_for_the_agents_answer(node: Workers) -> None:
     process = node.start(node.script(RAISES))
     wait_until(lambda: node.slot().raised_ns > 0, "the exception is in the page")
     assert process.poll() is None
-    node.reader.answer(0)
+    node.reader.answer(0, 1)
     code, out, err = finish(process)
     assert (code, out) == (1, "")
     assert err.rstrip().endswith("ValueError: no such shard")

@@ -80,7 +80,7 @@ def test_a_held_worker_wakes_the_agent_and_goes_on_when_answered(node: Node) -> 
         assert seen == b'{"rankscope":1,"event":"raised","pid":%d,"rank":3}\n' % os.getpid()
         assert worker.is_alive()
     finally:
-        node.agent.answer(0)
+        node.agent.answer(0, 1)
         worker.join(60)
         os.close(listener)
     assert not worker.is_alive()

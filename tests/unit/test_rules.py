@@ -102,7 +102,7 @@ def test_a_sink_that_works_is_suspected_and_never_called_a_hang(busy: ARank) -> 
         "suspected, not confirmed: rank 2 has been computing in evaluate (train.py:36)"
     )
     assert found.summary.endswith("ranks 0-1 wait for it in all_reduce")
-    assert found.culprits == (2,)
+    assert found.culprits == ()
     assert found.ranks[2].state == "suspected"
     assert any(one.source == "/proc" for one in found.evidence)
 

@@ -1,10 +1,13 @@
-"""torch's ``LocalElasticAgent``, extended at its seams; its run loop is never copied (decision 0009).
+"""Torch's ``LocalElasticAgent``, extended at its seams; its run loop is never copied (decision 0009).
 
 Seams (torch 2.13): ``_start_workers``, ``_stop_workers``, ``_monitor_workers``, ``_restart_workers``,
 ``_setup_local_watchdog``, ``_setup_healthcheck``, ``_rendezvous``, ``_exit_barrier``, ``_shutdown``, and the
 process context's ``_close``: torch kills the surviving workers inside the very poll that finds a failure, so
 evidence is taken there. It must not know how anything is noticed, explained or decided (``session``).
 """
+
+# torch's @prof is an untyped decorator: pyright takes the methods it wraps for variables.
+# pyright: reportIncompatibleVariableOverride=false, reportCallIssue=false
 
 from __future__ import annotations
 
@@ -106,16 +109,11 @@ class DiagElasticAgent(LocalElasticAgent):
             )
             for worker in worker_group.workers
         )
-        logs: dict[int, tuple[str, ...]] = {}
-        if self._pcontext is not None:
-            for ref in refs:
-                logs[ref.rank] = self._session.log_files(self._pcontext, ref.local_rank)
         return Launch(
             workers=refs,
             restart_count=worker_group.spec.max_restarts - self._remaining_restarts,
             world_size=worker_group.workers[0].world_size if worker_group.workers else 0,
             group_rank=worker_group.group_rank or 0,
-            logs=logs,
         )
 
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:

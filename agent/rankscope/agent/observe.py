@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 
 from rankscope.agent.workers import Launch, WorkerRef
 from rankscope.diag import proc
@@ -56,14 +55,21 @@ class Observer:
         launch: the workers.
         page: the node's progress page, ``None`` when there is none.
         timer_calls: tells when each pid last acquired or released a timer.
+        log_sizes: tells how many bytes each local rank has written to its logs.
     """
 
     def __init__(
-        self, launch: Launch, page: PageReader | None, timer_calls: Callable[[], Mapping[int, float]]
+        self,
+        launch: Launch,
+        page: PageReader | None,
+        *,
+        timer_calls: Callable[[], Mapping[int, float]],
+        log_sizes: Callable[[], Mapping[int, int]],
     ) -> None:
         self._launch = launch
         self._page = page
         self._timer_calls = timer_calls
+        self._log_sizes = log_sizes
         self._children: dict[int, _ChildTotals] = {}
 
     def observe(self, now: float, *, with_children: bool) -> tuple[RankObservation, ...]:
@@ -73,15 +79,17 @@ class Observer:
             now: ``time.monotonic()``.
             with_children: also look for child processes (costs a walk over the workers' threads).
         """
-        calls = self._timer_calls()
+        calls, log_bytes = self._timer_calls(), self._log_sizes()
         return tuple(
-            self._observe(worker, now, calls.get(worker.pid, 0.0), with_children=with_children)
+            replace(
+                self._observe(worker, now, with_children=with_children),
+                last_timer_call=calls.get(worker.pid, 0.0),
+                log_bytes=log_bytes.get(worker.local_rank, 0),
+            )
             for worker in self._launch.workers
         )
 
-    def _observe(
-        self, worker: WorkerRef, now: float, last_timer_call: float, *, with_children: bool
-    ) -> RankObservation:
+    def _observe(self, worker: WorkerRef, now: float, *, with_children: bool) -> RankObservation:
         facts = proc.read_facts(worker.pid, now=now)
         slot = self.slot(worker)
         if facts is None or facts.start_ticks != worker.start_ticks:
@@ -96,7 +104,6 @@ class Observer:
             probed=slot is not None and (slot.step > 0 or bool(slot.groups)),
             step=slot.step if slot else 0,
             groups=slot.groups if slot else (),
-            last_timer_call=last_timer_call,
             cpu_seconds=facts.main_cpu_seconds + facts.main_run_delay_seconds,
             other_cpu_seconds=facts.other_cpu_seconds,
             switches=facts.voluntary_switches,
@@ -104,7 +111,6 @@ class Observer:
             children_cpu_seconds=children.cpu_seconds,
             children_io_bytes=children.io_bytes,
             youngest_child_born=children.youngest_born,
-            log_bytes=sum(_size(path) for path in self._launch.logs.get(worker.rank, ())),
         )
 
     def slot(self, worker: WorkerRef) -> SlotView | None:
@@ -118,10 +124,3 @@ class Observer:
         """What the worker's probe last wrote, with ages instead of times."""
         view = self.slot(worker)
         return None if view is None else progress_from_slot(view, now_ns=time.monotonic_ns())
-
-
-def _size(path: str) -> int:
-    try:
-        return Path(path).stat().st_size
-    except OSError:
-        return 0

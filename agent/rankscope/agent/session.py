@@ -247,7 +247,7 @@ class Session(Reporter):
     def workers_started(self, launch: Launch) -> None:
         """New workers run: watch them."""
         heard = self._timers.last_request_times if self._timers is not None else dict
-        observer = Observer(launch, self.page, heard)
+        observer = Observer(launch, self.page, timer_calls=heard, log_sizes=self._log_sizes)
         self._launch, self._observer = launch, observer
         self.watch.cycle_started(launch, observer, self.page)
         self.phase("running", None)
@@ -342,12 +342,12 @@ class Session(Reporter):
             return view.raised_text
         return error_file_message(pcontext.error_files.get(worker.local_rank, ""))
 
-    def log_files(self, pcontext: PContext, local_rank: int) -> tuple[str, ...]:
-        """The files that a worker's output reaches, for the log signal."""
-        if self.logs is not None:
-            return tuple(str(path) for (rank, _), path in self.logs.files().items() if rank == local_rank)
-        paths = (pcontext.stdouts.get(local_rank, ""), pcontext.stderrs.get(local_rank, ""))
-        return tuple(path for path in paths if path and path != os.devnull)
+    def _log_sizes(self) -> dict[int, int]:
+        """Bytes that each local rank has written; nothing without log capture (then log signals are off)."""
+        sizes: dict[int, int] = {}
+        for (local_rank, _stream), size in (self.logs.sizes() if self.logs is not None else {}).items():
+            sizes[local_rank] = sizes.get(local_rank, 0) + size
+        return sizes
 
     def decided(self, decision: Decision) -> None:
         """Store a decision before it is carried out."""

@@ -321,7 +321,7 @@ class Watch:
             finally:
                 self._raised_done.set()
                 for other in launch.workers:
-                    page.answer(other.local_rank)
+                    page.answer(other.local_rank, time.monotonic_ns())
 
         self._jobs.put(take)
 

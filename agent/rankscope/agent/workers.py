@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +28,12 @@ class Launch:
     Attributes:
         restart_count: restarts before this launch.
         world_size: ranks of the whole job.
-        logs: log files of each rank.
     """
 
     workers: tuple[WorkerRef, ...]
     restart_count: int
     world_size: int
     group_rank: int = 0
-    logs: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
     def by_pid(self, pid: int) -> WorkerRef | None:
         """The worker with that pid."""

@@ -23,7 +23,6 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -267,10 +266,9 @@ class PageReader:
         """Tell raising workers whether to wait for evidence (agent only)."""
         struct.pack_into("<I", self._map, _HOLD_OFFSET, int(wanted))
 
-    def answer(self, slot: int) -> None:
+    def answer(self, slot: int, now_ns: int) -> None:
         """Tell the raising worker of ``slot`` that it may go on (agent only)."""
-        at = HEADER_SIZE + slot * SLOT_SIZE + _ANSWER_AT
-        _ANSWER.pack_into(self._map, at, time.monotonic_ns())
+        _ANSWER.pack_into(self._map, HEADER_SIZE + slot * SLOT_SIZE + _ANSWER_AT, now_ns)
 
     def clear(self, slot: int) -> None:
         """Empty a slot before a worker is started in it (agent only)."""

@@ -48,7 +48,7 @@ def judge(
     """
     earlier = {rank.rank: rank for rank in before}
     alive = [rank for rank in now if rank.alive]
-    classes = {
+    classes: dict[int, SinkClass] = {
         rank.rank: sink_class(earlier.get(rank.rank, rank), rank, seconds=seconds, captures=captures)
         for rank in alive
     }
@@ -136,4 +136,6 @@ def sink_class(
         return "busy"
     switches = now.switches - before.switches - captures * CAPTURE_SWITCHES
     still = cpu < QUIET_CPU_SHARE and switches <= QUIET_SWITCH_RATE * seconds
-    return "quiet" if still and io_rate <= 0 and child_cpu < QUIET_CPU_SHARE else "ticking"
+    if still and io_rate <= 0 and child_cpu < QUIET_CPU_SHARE:
+        return "quiet"
+    return "ticking"

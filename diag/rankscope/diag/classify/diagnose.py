@@ -49,7 +49,8 @@ def diagnose(
         samples: further snapshots of busy ranks in quick succession, which can tell an endless Python loop.
 
     Returns:
-        The diagnosis. With verdict ``Unknown``, ``culprits`` are suspects. Never raises on odd snapshots.
+        The diagnosis. With verdict ``Unknown`` nobody is a culprit; ranks that are only suspected have that
+        ``state`` and are named in the summary. Never raises on odd snapshots.
     """
     job = look(*pair, catalogue=catalogue, source_line=source_line, samples=samples)
     found = apply_rules(job)
@@ -57,6 +58,7 @@ def diagnose(
     everyone = sorted({*range(job.latest.world_size), *views})
     findings = tuple(_rank_finding(rank, views.get(rank), found) for rank in everyone)
     observed = [view.rank for view in job.ranks if view.seen]
+    culprits = found.culprits if found.verdict != "Unknown" else ()
     return Diagnosis(
         job=job.latest.job,
         time=time,
@@ -66,8 +68,8 @@ def diagnose(
         kind=found.kind,
         severity=found.severity,
         confidence=found.confidence,
-        culprits=found.culprits,
-        nodes=tuple(sorted({views[rank].latest.node for rank in found.culprits if rank in views} - {""})),
+        culprits=culprits,
+        nodes=tuple(sorted({views[rank].latest.node for rank in culprits if rank in views} - {""})),
         summary=found.summary,
         location=found.location,
         rule=found.rule,
@@ -126,14 +128,14 @@ def _rank_finding(rank: int, view: RankView | None, found: Finding) -> RankFindi
 
 def _role(rank: int, found: Finding) -> Role:
     if rank in found.culprits:
-        return "culprit"
+        return "culprit" if found.verdict != "Unknown" else "bystander"
     return "victim" if rank in found.victims else "bystander"
 
 
 def _state(view: RankView, role: Role, found: Finding) -> RankState:
     if view.gone:
         return "exited"
-    if role == "culprit":
+    if view.rank in found.culprits:
         return "suspected" if found.verdict == "Unknown" else "hung"
     if view.frozen:
         return "hung"

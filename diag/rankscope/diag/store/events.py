@@ -38,7 +38,7 @@ def iso_time(unix_seconds: float) -> str:
 
 
 class EventLog:
-    """The one writer of a node's ``events.jsonl``: one ``write`` a line, so that a kill tears only the last."""
+    """The one writer of a node's ``events.jsonl``: one ``write`` a line, a kill tears only the last."""
 
     def __init__(self, path: Path) -> None:
         """Open the file for appending.

@@ -1,7 +1,7 @@
 """The worker's end of the timers: acquire and release by one write to the named pipe.
 
-It runs inside training, so it never raises there (a scope too long for a line excepted), waits at most
-``PATIENCE`` seconds in all for a full pipe, and keeps nothing in a buffer: the line is in the pipe when
+It runs inside training, so it never raises there (a scope too long for a line excepted), waits ``PATIENCE``
+seconds for a full pipe, once, and keeps nothing in a buffer: the line is in the pipe when
 the call returns, whatever happens to the process next. It knows the server only as the far end of a
 path, and needs no torch: torch's own ``configure`` and ``expires`` take this client as they take theirs.
 
@@ -36,7 +36,9 @@ from rankscope.watchdog.timers.connection import PipeConnection, write_line
 from rankscope.watchdog.timers.wire import Event, OversizeRequestError, ScopeLines, encode_event
 
 PATIENCE: Final = 0.5
-"""Seconds a call waits for a full pipe; our server empties one in 20-50 ms."""
+"""Seconds a call waits for a pipe that stays full; our server empties one in 20-50 ms."""
+MAX_PATIENCE: Final = 3.0
+"""Seconds a call waits for a pipe that is being read but that other writers fill first."""
 STRICT_PATIENCE: Final = 0.9
 """Seconds a strict client looks for a server: torch 2.13 tries ten times, 0.1 s apart."""
 _STRICT_RETRY: Final = 0.1
@@ -210,11 +212,15 @@ class FileTimerClient:
 
     def _wait_for_server(self) -> None:
         """Give a full pipe a moment, once; then leave what is held back to a thread."""
-        until = time.monotonic() + PATIENCE
-        while not self._flushing and (seconds := until - time.monotonic()) > 0:
-            self._connection.wait_for_room(seconds)
+        now = time.monotonic()
+        until, at_last = now + PATIENCE, now + MAX_PATIENCE
+        while not self._flushing and now < min(until, at_last):
+            if self._connection.wait_for_room(until - now):
+                # It is being read; others were quicker than we.
+                until = time.monotonic() + PATIENCE
             if self._flush() is not _Outcome.FULL:
                 return
+            now = time.monotonic()
         self._start_flushing()
 
     def _insist(self, scope_id: str, line: bytes) -> None:

@@ -31,13 +31,14 @@ class PipeConnection:
             it stays ours, also while no server is there: another thread that is about to write to it
             never meets a number that has become somebody's file.
         is_ours: whether our server reads at the other end.
-        is_new: whether the pipe last opened is another one than before.
+        is_new: whether the server at the other end has not heard all that was written before, or was to be.
     """
 
     def __init__(self, path: str) -> None:
         self.kept = -1
         self.is_ours = False
-        self.is_new = True
+        self.is_new = False
+        self._missed = False
         self._path = path
         self._descriptor = -1
         self._pipe: tuple[int, int] | None = None
@@ -60,7 +61,8 @@ class PipeConnection:
             return self._say_absent("not a named pipe")
         self.is_ours = _is_locked(opened)
         pipe = (status.st_dev, status.st_ino)
-        self.is_new, self._pipe = self.is_ours or pipe != self._pipe, pipe
+        self.is_new = self._missed or self._pipe not in (None, pipe)
+        self._pipe, self._missed = pipe, False
         self._descriptor = self._keep(opened) if self.is_ours else opened
         return True
 
@@ -80,6 +82,7 @@ class PipeConnection:
             self.kept = -1
         self.leave()
         self._descriptor = -1
+        self._missed = True
         self.is_ours = False
 
     def leave(self) -> None:
@@ -88,14 +91,14 @@ class PipeConnection:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def wait_for_room(self, seconds: float) -> None:
-        """Wait until the pipe may take a line again, at most ``seconds`` (needs no lock)."""
+    def wait_for_room(self, seconds: float) -> bool:
+        """Wait until the pipe takes lines again, at most ``seconds`` (needs no lock); false when it does not."""
         if not self.is_ours:
             time.sleep(min(seconds, _RETRY))
-            return
+            return False
         poll = select.poll()
         poll.register(self.kept, select.POLLOUT)
-        poll.poll(seconds * 1000)
+        return bool(poll.poll(seconds * 1000))
 
     def close(self) -> None:
         """Close everything."""
@@ -125,6 +128,7 @@ class PipeConnection:
         return self.kept
 
     def _say_absent(self, reason: str | None) -> bool:
+        self._missed = True
         if not self._absence_said:
             self._absence_said = True
             _logger.warning("timers have no effect: no server reads %s (%s); said once", self._path, reason)
