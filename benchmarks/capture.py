@@ -20,10 +20,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from benchmarks.row import Row
 from rankscope.diag.capture import Target, capture_ranks
 from rankscope.diag.capture.pyspy import find_pyspy
 
@@ -34,18 +34,6 @@ _THREADS: Final = 4
 _ROUNDS: Final = 15
 _PAUSES: Final = 40
 _TIMEOUT: Final = 30.0
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the table (as in ``benchmarks.timers``)."""
-
-    name: str
-    ours: str
-    peer: str
-    ratio: float
-    bar: str
-    ok: bool
 
 
 def rows() -> list[Row]:
@@ -67,8 +55,8 @@ def _parallel_row() -> Row:
         f"capture of {RANKS} local ranks, Python frames ({len(os.sched_getaffinity(0))} cores)",
         f"{ours * 1e3:.1f} ms",
         f"{peer * 1e3:.1f} ms, one py-spy after the other",
-        peer / ours,
-        f"<= {RATIO_BAR}x of the peer's time (is {ours / peer:.2f}x)",
+        ours / peer,
+        f"<= {RATIO_BAR}x of the peer's time",
         ours <= RATIO_BAR * peer,
     )
 
@@ -135,7 +123,11 @@ def _apart() -> Generator[int]:
 
 @contextlib.contextmanager
 def _rank(*arguments: str) -> Generator[int]:
-    process = subprocess.Popen([sys.executable, __file__, *arguments], stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.capture", *arguments],
+        stdout=subprocess.PIPE,
+        cwd=Path(__file__).parent.parent,
+    )
     try:
         if process.stdout is not None:
             process.stdout.readline()

@@ -15,9 +15,10 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
+from benchmarks.row import Row
 from rankscope.watchdog.timers import FileTimerClient, FileTimerServer, TimerClient, expires
 
 WRITERS: Final = 8
@@ -28,26 +29,7 @@ _TORCH_PAIRS: Final = 50
 _TORCH_REST: Final = 0.3
 _ROUNDS: Final = 9
 _DEADLINE: Final = 120.0
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the table.
-
-    Attributes:
-        name: what is measured.
-        ours, peer: the figures, with their unit.
-        ratio: how many times better ours is; 0 where the peer has no figure.
-        bar: what was asked for.
-        ok: whether it was reached.
-    """
-
-    name: str
-    ours: str
-    peer: str
-    ratio: float
-    bar: str
-    ok: bool
+_ROOT: Final = Path(__file__).parent.parent
 
 
 def rows() -> list[Row]:
@@ -126,9 +108,11 @@ def _burst_row() -> Row:
 
 def _burst(kind: str, path: str, requests: int, server: FileTimerServer | None) -> tuple[int, float]:
     """Let the writers loose at once; returns how many raised and the seconds until all was read."""
-    command = [sys.executable, __file__, "write", kind, path, str(requests // WRITERS)]
+    command = [sys.executable, "-m", "benchmarks.timers", "write", kind, path, str(requests // WRITERS)]
     writers = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=_ROOT
+        )
         for _ in range(WRITERS)
     ]
     try:
@@ -180,10 +164,11 @@ def _client(kind: str, path: str) -> TimerClient:
 @contextmanager
 def _serving(kind: str, path: str) -> Generator[None, None, None]:
     process = subprocess.Popen(
-        [sys.executable, __file__, "serve", kind, path],
+        [sys.executable, "-m", "benchmarks.timers", "serve", kind, path],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
+        cwd=_ROOT,
     )
     try:
         assert process.stdout is not None
@@ -218,18 +203,7 @@ def _write(kind: str, path: str, requests: int) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["serve"]:
+    if sys.argv[1] == "serve":
         _serve(*sys.argv[2:4])
-    elif sys.argv[1:2] == ["write"]:
-        _write(sys.argv[2], sys.argv[3], int(sys.argv[4]))
     else:
-        for row in rows():
-            print(
-                row.name,
-                row.ours,
-                row.peer,
-                f"{row.ratio:.0f}x",
-                row.bar,
-                "ok" if row.ok else "short",
-                sep="  ",
-            )
+        _write(sys.argv[2], sys.argv[3], int(sys.argv[4]))

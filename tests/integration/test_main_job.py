@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import socket
 import threading
 import urllib.error
@@ -149,14 +150,6 @@ def test_the_terminal_shows_verdict_rank_file_and_line(hang: Seen) -> None:
     job = hang.job
     for part in ("RankNonCommHang", "rank 1", "read_shard", "train.py:", "restart 1 of 1", "stored in"):
         assert part in job.stderr
-
-
-def test_detection_takes_less_than_15_seconds_from_the_last_progress(hang: Seen) -> None:
-    job = hang.job
-    (confirmed,) = job.events("incident.confirmed")
-    seconds = confirmed.data["seconds"]
-    assert isinstance(seconds, float)
-    assert seconds <= 15
 
 
 def test_a_live_job_is_analysed_by_its_run_id(hang: Seen) -> None:
@@ -371,3 +364,15 @@ def test_a_wrong_command_line_is_one_clear_line_and_exit_code_2(
     lines = done.stderr.decode().strip().splitlines()
     assert len(lines) == 1, lines
     assert expected in lines[0]
+
+
+def test_a_signal_that_ends_a_suspected_job_leaves_an_incident(tmp_path: Path) -> None:
+    with diag_run(
+        tmp_path, ranks=2, fault="data_loading", fault_rank=1, fault_step=FAULT_STEP, steps=STEPS
+    ) as job:
+        job.wait_for_event("suspected")
+        job.signal(signal.SIGTERM)
+        job.finish()
+        assert job.diagnosis().culprits == (1,)
+        (ended,) = job.events("job.ended")
+        assert ended.data["result"] == "stopped by SIGTERM"

@@ -185,6 +185,17 @@ def test_paused_time_is_given_back() -> None:
     assert expired_scopes(registry, 70.0) == ["s"]
 
 
+def test_a_full_pipe_keeps_timers_from_expiring_for_a_moment_but_not_for_ever() -> None:
+    registry = a_registry(a_timer(left=10.0))
+    registry.withhold(10.0)
+    assert registry.next_deadline() == 11.0
+    assert expired_scopes(registry, 10.5) == []
+    for tenths in range(105, 200):
+        registry.withhold(tenths / 10)
+    assert expired_scopes(registry, 19.9) == []
+    assert expired_scopes(registry, 20.0) == ["s"]
+
+
 def test_timers_of_a_process_expire_together_the_earliest_first() -> None:
     registry = a_registry(
         a_timer(scope="late", left=9.0), a_timer(scope="early", left=5.0), a_timer(pid=8, left=7.0)

@@ -1,14 +1,12 @@
 """What the agent publishes of its state: the health page's content and the lines a person reads.
 
-Pure but for a few looks at this host (disk, py-spy); never waits.
+It looks at no disk and no process: what it is not told it does not know.
 """
 
 from __future__ import annotations
 
 import io
 import os
-import shutil
-from pathlib import Path
 from typing import cast
 
 from rich.console import Console as RichConsole
@@ -21,7 +19,6 @@ from rankscope.diag.model import Diagnosis, RankState
 from rankscope.diag.report.text import render_text
 from rankscope.watchdog.detector import Detector
 
-_MIN_FREE_BYTES = 256 * 1024 * 1024
 _WIDTH = 110
 
 
@@ -58,7 +55,7 @@ class Bulletin:
         launch: Launch | None,
         observer: Observer | None,
         *,
-        stored: bool,
+        trouble: str,
         page: bool,
     ) -> HealthStatus:
         """The content of the health page."""
@@ -75,15 +72,14 @@ class Bulletin:
             restart_count=launch.restart_count if launch else 0,
             workers=_workers(now, detector, launch, observer),
             suspected=suspicion,
-            checks=self._checks(stored=stored, page=page),
+            checks=self._checks(trouble=trouble, page=page),
         )
 
-    def _checks(self, *, stored: bool, page: bool) -> dict[str, Check]:
+    def _checks(self, *, trouble: str, page: bool) -> dict[str, Check]:
         return {
             "watchdog:page": Check("pass") if page else Check("warn", "no progress page"),
             "capture:py-spy": Check("pass") if self._has_pyspy else Check("warn", "py-spy not found"),
-            "store:records": Check("pass") if stored else Check("warn", "records cannot be written"),
-            "disk:free": _disk(),
+            "store:records": Check("warn", f"cannot write: {trouble}") if trouble else Check("pass"),
         }
 
     def announcement(self, diagnosis: Diagnosis, silent: float, stored_at: str) -> str:
@@ -94,14 +90,6 @@ class Bulletin:
         if stored_at:
             lines.append(f"stored in {stored_at}")
         return "\n".join(lines)
-
-
-def _disk() -> Check:
-    try:
-        free = shutil.disk_usage(Path.home()).free
-    except (OSError, RuntimeError):
-        return Check("warn", "free space unknown")
-    return Check("pass") if free > _MIN_FREE_BYTES else Check("warn", "disk nearly full")
 
 
 def _workers(

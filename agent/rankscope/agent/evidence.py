@@ -17,7 +17,7 @@ from rankscope.agent.workers import Launch
 from rankscope.diag.capture import Target, capture_ranks
 from rankscope.diag.classify import Catalogue, communicating_ranks, diagnose
 from rankscope.diag.live import source_line
-from rankscope.diag.model import Diagnosis, ExitFacts, JobSnapshot
+from rankscope.diag.model import Diagnosis, ExitFacts, JobSnapshot, RankSnapshot
 from rankscope.diag.store.events import iso_time
 
 
@@ -70,6 +70,16 @@ class EvidenceTaker:
             ranks = capture_ranks(targets, timeout=timeout)
         return JobSnapshot(job=self._job, time=time.time(), world_size=launch.world_size, ranks=ranks)
 
+    def unseen(self, launch: Launch, reason: str) -> JobSnapshot:
+        """A snapshot that says of every rank why it was not observed."""
+        ranks = tuple(
+            RankSnapshot(
+                rank=worker.rank, node=self._records.node, pid=worker.pid, observed=False, reason=reason
+            )
+            for worker in launch.workers
+        )
+        return JobSnapshot(job=self._job, time=time.time(), world_size=launch.world_size, ranks=ranks)
+
     def communicating(self, snapshot: JobSnapshot) -> frozenset[int]:
         """Ranks whose deciding thread stands in a communication call."""
         return communicating_ranks(snapshot, self._catalogue)
@@ -82,6 +92,27 @@ class EvidenceTaker:
             catalogue=self._catalogue,
             source_line=source_line,
             time=iso_time(time.time()),
+            incident=incident.id,
+        )
+        self._records.diagnosis(incident.id, diagnosis)
+        return diagnosis
+
+    def not_judged(self, incident: Incident, reason: str) -> Diagnosis:
+        """An honest Unknown; the snapshots are stored, so that a person can look at them."""
+        diagnosis = Diagnosis(
+            job=self._job,
+            time=iso_time(time.time()),
+            world_size=incident.a.world_size,
+            observed="",
+            verdict="Unknown",
+            kind="none",
+            severity="info",
+            confidence="low",
+            culprits=(),
+            nodes=(),
+            summary=reason,
+            location=None,
+            rule="none",
             incident=incident.id,
         )
         self._records.diagnosis(incident.id, diagnosis)

@@ -8,13 +8,13 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
-import threading
 import time
 import uuid
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
+from rankscope.agent.writer import FileWriter
 from rankscope.diag.model import Decision, Diagnosis, JobSnapshot
 from rankscope.diag.store.events import TYPE_PREFIX, Event, EventLog, iso_time
 from rankscope.diag.store.files import write_json
@@ -36,9 +36,10 @@ class Records:
     def __init__(self, folder: JobFolder, say_once: Callable[[str], None]) -> None:
         self.folder = folder
         self._say_once = say_once
-        self._lock = threading.Lock()
+        self._writer = FileWriter()
         self._node_lock: int | None = None
         self.node = socket.gethostname()
+        self.trouble = ""
         self.usable = self._guard(self._take_node)
         self._events: EventLog | None = None
         if self.usable:
@@ -85,8 +86,7 @@ class Records:
             if self._events is not None:
                 self._events.append(event)
 
-        with self._lock:
-            self._guard(append)
+        self._store(append)
 
     def job_file(self, value: JobFile) -> None:
         """Write ``job.json``."""
@@ -115,26 +115,30 @@ class Records:
 
     def close(self) -> None:
         """Give the node folder back."""
-        with self._lock:
-            if self._events is not None:
-                self._events.close()
-                self._events = None
-            if self._node_lock is not None:
-                os.close(self._node_lock)
-                self._node_lock = None
+        self._guard(self._release)
+        self._writer.close()
+
+    def _release(self) -> None:
+        if self._events is not None:
+            self._events.close()
+            self._events = None
+        if self._node_lock is not None:
+            os.close(self._node_lock)
+            self._node_lock = None
 
     def _store(self, write: Callable[[], None]) -> None:
-        if self.usable:
-            self._guard(write)
+        if self.usable and self._guard(write):
+            self.trouble = ""
 
     def _guard(self, write: Callable[[], None]) -> bool:
         try:
-            write()
+            self._writer.run(write)
         except OSError as error:
             where = error.filename or self.folder.path
             self._say_once(
                 f"cannot write records to {where} ({error.strerror or error}); training goes on, "
                 "the last incidents are kept in memory"
             )
+            self.trouble = str(error.strerror or error)
             return False
         return True

@@ -378,7 +378,7 @@ class Session(Reporter):
             detector,
             self._launch,
             self._observer,
-            stored=self.records.usable,
+            trouble=self.records.trouble,
             page=self.page is not None,
         )
         self.status.publish(status)

@@ -273,8 +273,16 @@ class Watch:
             return
 
         def take() -> None:
-            snapshot = self._evidence.snapshot(launch, observer, timeout=CAPTURE_TIMEOUT, exits=self._ended())
-            communicating = self._evidence.communicating(snapshot)
+            try:
+                snapshot = self._evidence.snapshot(
+                    launch, observer, timeout=CAPTURE_TIMEOUT, exits=self._ended()
+                )
+                communicating = self._evidence.communicating(snapshot)
+            except Exception as error:
+                # The detector must hear of it, or it would wait for this snapshot for ever.
+                logger.exception("rankscope could not take a snapshot")
+                snapshot = self._evidence.unseen(launch, f"the capture failed: {error!r}")
+                communicating = frozenset()
             taken = _Taken(which, cycle, snapshot, communicating)
             self._post(lambda: self._on_taken(taken))
 
@@ -292,7 +300,12 @@ class Watch:
         cycle = self._cycle
 
         def judge() -> None:
-            judged = _Judged(cycle, self._evidence.judge(incident), confirmed)
+            try:
+                diagnosis = self._evidence.judge(incident)
+            except Exception as error:
+                logger.exception("rankscope could not diagnose an incident")
+                diagnosis = self._evidence.not_judged(incident, f"the diagnosis failed: {error!r}")
+            judged = _Judged(cycle, diagnosis, confirmed)
             self._post(lambda: self._on_judged(judged))
 
         self._jobs.put(judge)

@@ -116,7 +116,8 @@ def _liveliest(sinks: Sequence[int], classes: Mapping[int, SinkClass]) -> SinkCl
     """Dead sinks (no class) count as frozen; without sinks there is nobody to judge."""
     if not sinks:
         return "none"
-    return max((classes.get(rank, "frozen") for rank in sinks), key=_LIVELINESS.index)
+    dead: SinkClass = "frozen"
+    return max((classes.get(rank, dead) for rank in sinks), key=_LIVELINESS.index)
 
 
 def sink_class(

@@ -46,16 +46,16 @@ def run_tool(command: Sequence[str], *, deadline: float) -> ToolRun:
         command: path and arguments.
         deadline: ``time.monotonic()`` at which it is killed, with its whole process group.
     """
-    # Memory files, not pipes: nothing to drain while it runs, so that one wait is all there is.
-    with _memory_file("stdout") as out, _memory_file("stderr") as err:
-        try:
+    try:
+        # Memory files, not pipes: nothing to drain while it runs, so that one wait is all there is.
+        with _memory_file("stdout") as out, _memory_file("stderr") as err:
             with _running(command, out=out, err=err) as process:
                 code = _wait(process, deadline=deadline)
-        except OSError as error:
-            return ToolRun(-1, stderr=f"cannot start {command[0]}: {error.strerror}")
-        out.seek(0)
-        err.seek(0)
-        return ToolRun(code, out.read(), err.read().decode("utf-8", "replace"))
+            out.seek(0)
+            err.seek(0)
+            return ToolRun(code, out.read(), err.read().decode("utf-8", "replace"))
+    except OSError as error:  # no such program, or no descriptor or process left to be had
+        return ToolRun(-1, stderr=f"cannot start {command[0]}: {error.strerror}")
 
 
 def _memory_file(name: str) -> io.FileIO:

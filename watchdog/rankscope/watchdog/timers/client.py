@@ -1,9 +1,9 @@
 """The worker's end of the timers: acquire and release by one write to the named pipe.
 
-It runs inside training, so it never raises there (a scope too long for a line excepted), waits ``PATIENCE``
-seconds for a full pipe, once, and keeps nothing in a buffer: the line is in the pipe when
-the call returns, whatever happens to the process next. It knows the server only as the far end of a
-path, and needs no torch: torch's own ``configure`` and ``expires`` take this client as they take theirs.
+It runs inside training, so it never raises there (a scope too long for a line excepted), waits a bounded
+moment for a full pipe, and keeps nothing in a buffer: the line is in the pipe when the call returns,
+whatever happens to the process next. It knows the server only as the far end of a path, and needs no
+torch: torch's own ``configure`` and ``expires`` take this client as they take theirs.
 
 What is sent, and when:
 
@@ -13,8 +13,8 @@ What is sent, and when:
 - *A pipe that stays full* (a stopped server): the newest state of each scope is kept and goes out before
   anything else: at the next call, or by a thread that lives only as long as something is kept. So a
   release that met a full pipe still reaches the server when it wakes, though the caller never calls
-  again. The server, for its part, reads all that was in the pipe before it lets a timer expire, and gives
-  the time it was stopped back to every timer.
+  again. The server, for its part, reads all that was in the pipe before it lets a timer expire, gives
+  the writers a second when it found the pipe full, and every timer the time for which it was stopped.
 - *No server*: nothing happens, which is logged once. Timers that run are remembered and told first to a
   server that comes (back); a release needs no telling, a new server knows no timers.
 - *A forked child* starts afresh: the parent's timers and descriptor stay the parent's.

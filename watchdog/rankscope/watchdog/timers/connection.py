@@ -92,7 +92,7 @@ class PipeConnection:
             self._descriptor = -1
 
     def wait_for_room(self, seconds: float) -> bool:
-        """Wait until the pipe takes lines again, at most ``seconds`` (needs no lock); false when it does not."""
+        """Wait at most ``seconds`` for the pipe to take lines again; whether it does. Needs no lock."""
         if not self.is_ours:
             time.sleep(min(seconds, _RETRY))
             return False

@@ -97,6 +97,11 @@ class TimerPipe:
         """Bytes the pipe holds: who has read as many has read all that was in it when he began."""
         return self._capacity
 
+    @property
+    def half_full(self) -> int:
+        """Bytes from which the pipe may have been full: lines over half a page take a page each."""
+        return self._capacity // 2
+
     def close(self) -> None:
         """Close all ends and take the pipe's name away, unless another server has put its own there."""
         with contextlib.suppress(OSError):

@@ -10,9 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from rankscope.watchdog.timers.wire import FileTimerRequest
+
+_HELD_BACK: Final = 1.0
+"""Seconds in which writers that met a full pipe send what they kept; they need some ms."""
+_HELD_BACK_AT_MOST: Final = 10.0
+"""Seconds for which a pipe that stays full may keep timers from expiring."""
 
 
 class ActiveTimer(NamedTuple):
@@ -61,6 +66,7 @@ class TimerRegistry:
     def __init__(self) -> None:
         self._timers: dict[tuple[int, str], _Timer] = {}
         self._bound = math.inf
+        self._withheld_from = self._withheld_until = -math.inf
 
     def __len__(self) -> int:
         return len(self._timers)
@@ -88,11 +94,11 @@ class TimerRegistry:
 
     def next_deadline(self) -> float:
         """No timer expires before this moment; infinite when none runs."""
-        return self._bound if self._timers else math.inf
+        return max(self._bound, self._withheld_until) if self._timers else math.inf
 
     def expired(self, now: float) -> list[ExpiredTimers]:
         """Take out the timers whose time is up, a process at a time, the longest overdue first."""
-        if now < self._bound:
+        if now < max(self._bound, self._withheld_until):
             return []
         due = sorted((t for t in self._timers.values() if t.deadline <= now), key=lambda t: t.deadline)
         by_pid: dict[int, list[_Timer]] = {}
@@ -104,6 +110,12 @@ class TimerRegistry:
             ExpiredTimers(pid, tuple(t.request for t in timers), min(t.since for t in timers))
             for pid, timers in by_pid.items()
         ]
+
+    def withhold(self, now: float) -> None:
+        """Let nothing expire for a moment: the pipe was full, and a release may still be with its writer."""
+        if now > self._withheld_until:
+            self._withheld_from = now
+        self._withheld_until = min(now + _HELD_BACK, self._withheld_from + _HELD_BACK_AT_MOST)
 
     def give_back(self, seconds: float) -> None:
         """Move every expiry by time in which nothing could run."""

@@ -6,9 +6,10 @@ decision. What expires when is decided in ``registry``; this module has the cloc
 signals, and knows nothing of ranks, torch or the agent.
 
 It sleeps until a line comes or the next timer is due. A line that cannot be used is counted and skipped.
-Before a timer expires, all that was in the pipe at that moment has been read. Time in which this process
-did not run (stopped, frozen, a suspended machine) is given back to every timer: the thread notices it by
-waking too late, within ``_TICK`` seconds where timers run.
+Before a timer expires, all that was in the pipe at that moment has been read; when that was so much that
+the pipe may have been full, the writers get a moment to send what they had to keep. Time in which this
+process did not run (stopped, frozen, a suspended machine) is given back to every timer: the thread notices
+it by waking too late, within ``_TICK`` seconds where timers run.
 """
 
 from __future__ import annotations
@@ -177,7 +178,9 @@ class FileTimerServer:
             with self._lock:
                 self._registry.give_back(paused)
         self._due = woke
-        self._drain(woke, grace=paused)
+        if self._drain(woke, grace=paused) >= self._pipe.half_full:
+            with self._lock:
+                self._registry.withhold(woke)
         self._expire(woke)
         self._forget_dead(woke)
         self._last_progress_time = time.time()
@@ -191,16 +194,17 @@ class FileTimerServer:
             # Never before the last waking: a timer long released must not look like a pause.
             return max(last_woke, min(self._registry.next_deadline(), last_woke + _TICK))
 
-    def _drain(self, now: float, *, grace: float) -> None:
-        """Read all that was in the pipe at ``now``."""
-        left = self._pipe.capacity
-        while left > 0 and (lines := self._pipe.read()):
-            left -= sum(map(len, lines)) + len(lines)
+    def _drain(self, now: float, *, grace: float) -> int:
+        """Read all that was in the pipe at ``now``; returns the number of bytes."""
+        size_bytes = 0
+        while size_bytes < self._pipe.capacity and (lines := self._pipe.read()):
+            size_bytes += sum(map(len, lines)) + len(lines)
             wall = time.time()
             with self._lock:
                 events = self._intake.take(lines, now=now, wall=wall, grace=grace)
             for event in events:
                 self._tell(event)
+        return size_bytes
 
     def _tell(self, event: Event) -> None:
         if self._on_event is None:

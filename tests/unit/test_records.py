@@ -1,0 +1,93 @@
+"""The agent's records: written where it can be, missed where it cannot, never in anybody's way."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from rankscope.agent.records import Records
+from rankscope.agent.writer import FileWriter, WriteTimeoutError
+from rankscope.diag.store.events import read_events
+from rankscope.diag.store.job import JobFolder
+
+
+def test_what_a_write_raises_reaches_the_one_who_asked() -> None:
+    writer = FileWriter()
+
+    def fail() -> None:
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        writer.run(fail)
+    writer.run(lambda: None)
+    writer.close()
+
+
+def test_a_stuck_write_is_waited_for_once_and_later_writes_are_refused_at_once() -> None:
+    writer, share = FileWriter(), threading.Event()
+
+    def stuck() -> None:
+        share.wait()
+
+    with pytest.raises(WriteTimeoutError):
+        writer.run(stuck, timeout=0.01)
+    with pytest.raises(WriteTimeoutError):
+        writer.run(lambda: None)
+    share.set()
+    writer.close()
+
+
+def test_writing_goes_on_when_the_share_answers_again() -> None:
+    writer, share, came = FileWriter(), threading.Event(), threading.Event()
+
+    def stuck() -> None:
+        share.wait()
+        came.set()
+
+    with pytest.raises(WriteTimeoutError):
+        writer.run(stuck, timeout=0.01)
+    share.set()
+    assert came.wait(10)
+    done: list[int] = []
+    while not done:
+        try:
+            writer.run(lambda: done.append(1))
+        except WriteTimeoutError:
+            continue
+    writer.close()
+
+
+def test_trouble_is_said_once_and_remembered(tmp_path: Path) -> None:
+    (tmp_path / "job").write_text("a file where the folder should be")
+    said: list[str] = []
+    records = Records(JobFolder(tmp_path / "job"), said.append)
+    records.event("job.started", {})
+    records.close()
+    assert not records.usable
+    assert records.trouble
+    assert len(set(said)) == 1
+    assert str(tmp_path) in said[0]
+
+
+def test_two_agents_of_one_host_get_folders_of_their_own(tmp_path: Path) -> None:
+    first = Records(JobFolder(tmp_path), print)
+    second = Records(JobFolder(tmp_path), print)
+    assert first.node_path != second.node_path
+    first.close()
+    second.close()
+    third = Records(JobFolder(tmp_path), print)
+    assert third.node_path == first.node_path
+    third.close()
+
+
+def test_events_are_appended_by_the_next_agent_of_the_node(tmp_path: Path) -> None:
+    for number in range(2):
+        records = Records(JobFolder(tmp_path), print)
+        records.event("job.started", {"number": number})
+        path = records.node_path / "events.jsonl"
+        records.close()
+    events, unreadable = read_events(path)
+    assert [event.data["number"] for event in events] == [0, 1]
+    assert unreadable == 0
