@@ -2,7 +2,7 @@
 
 Both launchers run side by side and are measured over the same seconds: CPU time of the agent and of all its
 helper processes, the workers left out. The workers make optimizer steps of 100 ms without collectives, so
-that two cores carry all of them. Run as a program this module is such a worker.
+that two cores carry all of them (programs/idle_training.py).
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Final
 
+from tests.jobs import diag_run
+
 from benchmarks.row import Row
 from rankscope.diag import proc
-from tests.jobs import diag_run
 
 WORKERS: Final = 8
 SECONDS: Final = 15.0
@@ -26,15 +27,16 @@ BAR: Final = 1.5
 _STEP_TIME: Final = 0.1
 _DEADLINE: Final = 120.0
 _LOOK: Final = 0.2
+_WORKER: Final = str(Path(__file__).parent / "programs" / "idle_training.py")
 
 
 def rows() -> list[Row]:
     """Measure: about 40 s on two cores."""
     with tempfile.TemporaryDirectory() as folder, _torchrun(Path(folder)) as peer_pid:
-        script = [__file__, f"{folder}/ours"]
+        script = [_WORKER, f"{folder}/ours"]
         with diag_run(Path(folder) / "job", ranks=WORKERS, script=script) as job:
-            for name in ("ours", "peer"):
-                _wait_for_workers(Path(folder) / name)
+            _wait_for_workers(Path(folder) / "ours", job.pid)
+            _wait_for_workers(Path(folder) / "peer", peer_pid)
             time.sleep(1.0)  # the last worker's start is over
             before = _launcher_cpu(job.pid), _launcher_cpu(peer_pid)
             time.sleep(SECONDS)
@@ -56,7 +58,7 @@ def _torchrun(folder: Path) -> Generator[int]:
     command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={WORKERS}"]
     quiet = subprocess.DEVNULL
     process = subprocess.Popen(
-        [*command, "--master-port=0", __file__, str(folder / "peer")], stdin=quiet, stdout=quiet, stderr=quiet
+        [*command, "--master-port=0", _WORKER, str(folder / "peer")], stdin=quiet, stdout=quiet, stderr=quiet
     )
     try:
         yield process.pid
@@ -65,11 +67,12 @@ def _torchrun(folder: Path) -> Generator[int]:
         process.wait(_DEADLINE)
 
 
-def _wait_for_workers(folder: Path) -> None:
+def _wait_for_workers(folder: Path, launcher: int) -> None:
     deadline = time.monotonic() + _DEADLINE
     while not folder.exists() or len(list(folder.iterdir())) < WORKERS:
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"no {WORKERS} workers in {folder} after {_DEADLINE:.0f} s")
+        facts = proc.read_facts(launcher, now=time.monotonic())
+        if time.monotonic() > deadline or facts is None or facts.state == "Z":
+            raise RuntimeError(f"{WORKERS} training workers expected in {folder}")
         time.sleep(_LOOK)
 
 
@@ -88,24 +91,3 @@ def _cpu(pid: int) -> float:
     """CPU seconds of all threads, from ``schedstat`` (nanoseconds; ``stat`` has ticks of 10 ms)."""
     tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(task.read_text().split()[0]) for task in tasks) * 1e-9
-
-
-def _train(folder: Path) -> None:
-    import os
-
-    import torch
-
-    weight = torch.zeros(1, requires_grad=True)
-    optimizer = torch.optim.SGD([weight], lr=1e-3)
-    folder.mkdir(exist_ok=True)
-    for step in range(10_000):
-        optimizer.zero_grad()
-        torch.autograd.backward(weight.sum())
-        optimizer.step()
-        if step == 3:
-            (folder / os.environ["RANK"]).touch()
-        time.sleep(_STEP_TIME)
-
-
-if __name__ == "__main__":
-    _train(Path(sys.argv[1]))

@@ -54,7 +54,7 @@ def _parallel_row() -> Row:
     return Row(
         f"capture of {RANKS} local ranks, Python frames ({len(os.sched_getaffinity(0))} cores)",
         f"{ours * 1e3:.1f} ms",
-        f"{peer * 1e3:.1f} ms, one py-spy after the other",
+        f"{peer * 1e3:.1f} ms, one py-spy after another",
         ours / peer,
         f"<= {RATIO_BAR}x of the peer's time",
         ours <= RATIO_BAR * peer,
@@ -77,8 +77,8 @@ def _pause_row() -> Row:
     pause, noise = statistics.median(paused), statistics.median(idle)
     return Row(
         "pause of a worker per capture",
-        f"{pause * 1e3:.2f} ms median, {max(paused) * 1e3:.1f} ms longest of {_PAUSES}",
-        f"{noise * 1e3:.2f} ms longest gap without capture, median",
+        f"{pause * 1e3:.2f} ms, longest {max(paused) * 1e3:.1f} ms",
+        f"{noise * 1e3:.2f} ms, longest gap without",
         0.0,
         "median <= 5 ms",
         pause <= PAUSE_BAR,

@@ -13,8 +13,9 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from benchmarks.row import Row
 from tests.jobs import Job, diag_run
+
+from benchmarks.row import Row
 
 FAULTS: Final = {"data_loading": 1, "lock": 0, "frozen": 1}
 """Fault and the rank that is given it."""
@@ -45,7 +46,7 @@ def rows() -> list[Row]:
         Row(
             "last progress to confirmed verdict, 100 ms steps",
             f"{median:.1f} s, longest {max(silences):.1f} s of {len(silences)}",
-            "not run; LM-Resiliency 31 s, NVRx 60-90 s, torch 600 s",
+            "not run; others say 31-600 s",
             0.0,
             f"<= {BAR:.0f} s",
             median <= BAR,

@@ -59,7 +59,7 @@ def rows() -> list[Row]:
     mine, others = statistics.median(ours), statistics.median(peer)
     return [
         Row(
-            f"/health p99 at {RATE:,} requests/s, agent's main thread spinning",
+            f"/health p99, {RATE:,} requests/s, main thread spinning",
             f"{mine * 1e3:.1f} ms",
             f"{others * 1e3:.1f} ms from a thread of the agent",
             others / mine,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 HEADINGS: Final = ("row", "ours", "peer", "ratio", "bar", "")
-_WIDTHS: Final = (56, 24, 34, 7, 30, 5)
+_WIDTHS: Final = (53, 27, 32, 6, 36, 5)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,13 +42,13 @@ BENCHMARKS: Final = (
     Benchmark("timers", 150),
     Benchmark("health", 150),
     Benchmark("start", 60),
+    Benchmark("tree", 120),
     Benchmark("agent_cpu", 150),
     Benchmark("detection", 180),
 )
 NOT_BUILT: Final = (
     "cost of the probe to training, beside the same DDP script under torchrun",
     "fold 1,024 ranks x 103 KB of py-spy JSON",
-    "prefix tree, 16,384 ranks x 8 threads x 25 frames, from parsed stacks",
     "merge of 2,000 folded nodes (16,000 ranks) at the leader, real TCPStore",
     "classify 16,384 ranks with FR data",
     "FR folder of 256 ranks x 2,000 entries",

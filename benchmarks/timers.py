@@ -98,8 +98,8 @@ def _burst_row() -> Row:
     rate = received / seconds
     return Row(
         f"burst of {BURST:,} timer requests from {WRITERS} processes",
-        f"{received:,} received, {raised} processes raised, {rate:,.0f}/s",
-        f"{torch_raised} of {WRITERS} processes raised within 2,000 requests each",
+        f"{rate:,.0f}/s, {BURST - received:,} lost, {raised} raise",
+        f"{torch_raised} of {WRITERS} raise within 2,000 each",
         0.0,
         "none lost, none raises, >= 200,000/s",
         received == BURST and raised == 0 and rate >= 200_000,

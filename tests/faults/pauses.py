@@ -34,9 +34,7 @@ def _wait_for_line(job: Job, text: str) -> None:
 def _pause(pids: Iterable[int], seconds: float) -> None:
     stopped: list[int] = []
     try:
-        for pid in pids:
-            if _signal(pid, signal.SIGSTOP):
-                stopped.append(pid)
+        stopped.extend(pid for pid in pids if _signal(pid, signal.SIGSTOP))
         time.sleep(seconds)
     finally:
         for pid in stopped:

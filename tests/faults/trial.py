@@ -6,8 +6,8 @@ Nothing here knows what is right: ``tests.faults.matrix`` does.
 from __future__ import annotations
 
 import time
+from collections.abc import Generator
 from contextlib import contextmanager
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -17,7 +17,6 @@ from tests.faults.matrix import NO_INCIDENT, Answer, Row
 from tests.jobs import Job, diag_run, end_process
 
 from rankscope.diag import proc
-from rankscope.diag.errors import StoreError
 from rankscope.diag.model import Diagnosis, JobSnapshot
 from rankscope.diag.ranks import fold_ranks
 from rankscope.diag.store.incidents import IncidentFolder, incident_folders
@@ -137,7 +136,7 @@ def _last_line(job: Job) -> str:
 
 
 @contextmanager
-def _nobody_left(job: Job) -> Iterator[None]:
+def _nobody_left(job: Job) -> Generator[None]:
     """A stuck loader worker outlives its killed rank: it is ended with the job."""
     try:
         yield

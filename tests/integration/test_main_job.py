@@ -225,8 +225,9 @@ def _is_the_agents(line: str) -> bool:
     return line.startswith("rankscope: ") or "torch/distributed/" in line
 
 
-def test_a_crash_keeps_the_stacks_of_those_who_wait(tmp_path: Path) -> None:
-    with diag_run(tmp_path, fault="crash", fault_rank=1, fault_step=FAULT_STEP, steps=STEPS) as job:
+@pytest.mark.parametrize("flags", [(), ("--run-path",)], ids=["commands", "functions"])
+def test_a_crash_keeps_the_stacks_of_those_who_wait(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    with diag_run(tmp_path, *flags, fault="crash", fault_rank=1, fault_step=FAULT_STEP, steps=STEPS) as job:
         assert job.finish() == 1
         diagnosis = job.diagnosis()
         assert (diagnosis.verdict, diagnosis.kind, diagnosis.culprits) == ("Exited", "dead", (1,))

@@ -99,7 +99,7 @@ def _workers(
         return ()
     found: list[WorkerHealth] = []
     for worker in launch.workers:
-        slot = observer.slot(worker)
+        slot = observer.slots.get(worker.rank)
         found.append(
             WorkerHealth(
                 rank=worker.rank,

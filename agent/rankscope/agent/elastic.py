@@ -16,6 +16,8 @@ import logging
 import os
 import signal
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -177,14 +179,24 @@ class DiagElasticAgent(LocalElasticAgent):
         close = pcontext._close  # noqa: SLF001 - a seam (decision 0009)
 
         def close_after_evidence(death_sig: signal.Signals, timeout: int = _SHUTDOWN_TIMEOUT) -> None:
-            try:
-                self._before_close()
-            except Exception:
-                logger.exception("rankscope could not take evidence before the workers are stopped")
+            self._evidence_before_the_end()
             self._session.workers_stopping()
             close(death_sig=death_sig, timeout=timeout)
 
+        def terminate_after_evidence(terminate: Callable[[], None]) -> None:
+            self._evidence_before_the_end()
+            terminate()
+
+        # Workers that are functions are terminated inside torch.multiprocessing's own join.
+        for process in getattr(getattr(pcontext, "_pc", None), "processes", ()):
+            process.terminate = partial(terminate_after_evidence, process.terminate)
         pcontext._close = close_after_evidence  # type: ignore[method-assign]  # noqa: SLF001
+
+    def _evidence_before_the_end(self) -> None:
+        try:
+            self._before_close()
+        except Exception:
+            logger.exception("rankscope could not take evidence before the workers are stopped")
 
     def _before_close(self) -> None:
         if self._evidence_taken or not self._alive():

@@ -56,6 +56,9 @@ class Observer:
         page: the node's progress page, ``None`` when there is none.
         timer_calls: tells when each pid last acquired or released a timer.
         log_sizes: tells how many bytes each local rank has written to its logs.
+
+    Attributes:
+        slots: what the page said at the last look, by rank.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class Observer:
         self._timer_calls = timer_calls
         self._log_sizes = log_sizes
         self._children: dict[int, _ChildTotals] = {}
+        self.slots: dict[int, SlotView] = {}
 
     def observe(self, now: float, *, with_children: bool) -> tuple[RankObservation, ...]:
         """Look at every worker.
@@ -92,6 +96,8 @@ class Observer:
     def _observe(self, worker: WorkerRef, now: float, *, with_children: bool) -> RankObservation:
         facts = proc.read_facts(worker.pid, now=now)
         slot = self.slot(worker)
+        if slot is not None:
+            self.slots[worker.rank] = slot
         if facts is None or facts.start_ticks != worker.start_ticks:
             return RankObservation(rank=worker.rank, alive=False, state="X", probed=slot is not None)
         children = self._children.setdefault(worker.rank, _ChildTotals())

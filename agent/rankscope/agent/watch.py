@@ -39,8 +39,12 @@ from rankscope.watchdog.observations import (
 from rankscope.watchdog.page import PageReader
 
 logger = logging.getLogger(__name__)
-TICK: Final = 0.5
-"""Seconds between two looks: 110 us a rank and look (DIAGNOSIS.md)."""
+TICK: Final = 1.0
+"""Seconds between two looks while the job moves, or has stood still for long."""
+CLOSE_TICK: Final = 0.5
+"""Seconds between two looks while a hang may be about to show."""
+CLOSE_LOOK: Final = (2.0, 30.0)
+"""Seconds without progress between which ``CLOSE_TICK`` holds."""
 CAPTURE_TIMEOUT: Final = 20.0
 """Seconds a snapshot may take; it replaces nobody's deadline but its own."""
 CHILDREN_AFTER: Final = 2.0
@@ -198,11 +202,15 @@ class Watch:
                 self._handle_messages()
                 now = time.monotonic()
                 if now >= next_tick:
-                    next_tick = max(next_tick + TICK, now + TICK / 2)
                     self._tick(now)
+                    next_tick = now + self._pause(now)
             except Exception:
                 logger.exception("rankscope's watch thread failed once; it goes on, training is untouched")
                 next_tick = time.monotonic() + TICK
+
+    def _pause(self, now: float) -> float:
+        silent = self.detector.seconds_without_progress(now)
+        return CLOSE_TICK if CLOSE_LOOK[0] <= silent <= CLOSE_LOOK[1] else TICK
 
     def _drain_wake(self) -> None:
         try:
