@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RANK ?= 2
 FAULT ?= data_loading
-STEP ?= 12
+STEP ?= 25
 
 .PHONY: help setup demo test lint format bench faults clean
 

@@ -22,7 +22,7 @@ from benchmarks.row import Row
 from rankscope.diag import proc
 
 WORKERS: Final = 8
-SECONDS: Final = 15.0
+SECONDS: Final = 10.0
 BAR: Final = 1.5
 _STEP_TIME: Final = 0.1
 _DEADLINE: Final = 120.0

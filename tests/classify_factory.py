@@ -161,6 +161,7 @@ def judge(
     *,
     lines: Mapping[int, str] | None = None,
     samples: tuple[JobSnapshot, ...] = (),
+    silent: float | None = None,
 ) -> Diagnosis:
     """Diagnose a pair; ``lines`` are the texts of the user's lines by number."""
     texts = lines or {}
@@ -170,14 +171,20 @@ def judge(
         catalogue=load_catalogue(),
         source_line=source,
         time="2026-11-29T16:40:00Z",
+        silent_seconds=silent,
         samples=samples,
     )
 
 
 def judge_still(
-    *ranks: ARank, world_size: int | None = None, lines: Mapping[int, str] | None = None
+    *ranks: ARank,
+    world_size: int | None = None,
+    lines: Mapping[int, str] | None = None,
+    silent: float | None = 12.0,
 ) -> Diagnosis:
-    """Diagnose a pair in which every rank stands still for 4 s but for its own counters."""
-    return judge(
-        a_job(*ranks, world_size=world_size), a_job(*ranks, seconds=4.0, world_size=world_size), lines=lines
-    )
+    """Diagnose a pair in which every rank stands still for 4 s but for its own counters.
+
+    ``silent`` is how long a watcher has seen no progress, ``None`` when nobody watched.
+    """
+    before, after = a_job(*ranks, world_size=world_size), a_job(*ranks, seconds=4.0, world_size=world_size)
+    return judge(before, after, lines=lines, silent=silent)

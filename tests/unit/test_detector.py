@@ -186,6 +186,16 @@ def test_a_working_rank_past_the_busy_limit_is_published_as_busy() -> None:
     assert not job.times_of(ActDue)
 
 
+def test_a_rank_published_as_working_that_falls_quiet_is_looked_at_again() -> None:
+    job = Job(confidence="low")
+    job.train(10)
+    wait_for(job, culprit=0)
+    job.run(45, working(0))
+    job.run(20)
+    assert len(job.times_of(Confirmed)) == 2
+    assert job.last(Confirmed).sink_class == "quiet"
+
+
 def test_a_polling_rank_that_others_wait_for_is_published_after_30_seconds() -> None:
     job = Job()
     job.train(10)

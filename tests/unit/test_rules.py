@@ -535,3 +535,17 @@ def test_the_record_holds_the_folded_stacks_and_the_incident_s_time() -> None:
 def test_communicating_ranks_are_those_that_wait() -> None:
     job = a_job(*waiting(0, 1, 3), loading())
     assert communicating_ranks(job, load_catalogue()) == {0, 1, 3}
+
+
+def test_sleepers_that_nobody_watched_are_not_called_hung() -> None:
+    """Two looks four seconds apart cannot tell a hang from a server that waits for requests."""
+    ranks = [a_rank(rank).stuck_in(user("serve", 7)) for rank in range(3)]
+    found = judge_still(*ranks, silent=None)
+    assert (found.verdict, found.severity, found.culprits) == ("Unknown", "info", ())
+    assert "ranks 0-2 stand in serve (train.py:7)" in found.summary
+    assert judge_still(*ranks).verdict == "RankNonCommHang"
+
+
+def test_a_wait_that_nobody_watched_is_called_a_hang_with_medium_confidence() -> None:
+    found = judge_still(*waiting(0, 1), loading(), silent=None)
+    assert (found.verdict, found.confidence, found.culprits) == ("RankNonCommHang", "medium", (2,))

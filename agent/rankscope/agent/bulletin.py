@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+from importlib.metadata import version
 from typing import cast
 
 from rich.console import Console as RichConsole
@@ -20,6 +21,7 @@ from rankscope.diag.report.text import render_text
 from rankscope.watchdog.detector import Detector
 
 _WIDTH = 110
+_VERSION = version("rankscope")
 
 
 class Bulletin:
@@ -72,6 +74,7 @@ class Bulletin:
             restart_count=launch.restart_count if launch else 0,
             workers=_workers(now, detector, launch, observer),
             suspected=suspicion,
+            version=_VERSION,
             checks=self._checks(trouble=trouble, page=page),
         )
 

@@ -29,7 +29,7 @@ from torch.distributed.elastic.multiprocessing import LogsSpecs, PContext
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from rankscope.agent.logs.specs import close_writing_ends
-from rankscope.agent.policy import EXIT_RUN_AGAIN, decide_on_failure
+from rankscope.agent.policy import EXIT_RUN_AGAIN, decide_on_failure, decide_on_stuck_kernel
 from rankscope.agent.session import Session
 from rankscope.agent.workers import Launch, WorkerRef
 from rankscope.diag import proc
@@ -128,10 +128,22 @@ class DiagElasticAgent(LocalElasticAgent):
             result: RunResult = super()._monitor_workers(worker_group)
         finally:
             self._polling = False
+        if result.state == WorkerState.UNHEALTHY:
+            # Torch's own check: a worker in uninterruptible sleep. It would end with exit code 0.
+            return self._carry_out(self._stuck_in_the_kernel(), worker_group)
         if result.state == WorkerState.FAILED and not self._evidence_taken:
             # Everybody was gone before there was anything to look at; the failure is recorded all the same.
             self._record_failure()
         return result
+
+    def _stuck_in_the_kernel(self) -> Decision:
+        """Evidence and decision about a worker that torch calls unhealthy: no restart on this node."""
+        snapshot = self._session.evidence_now({})
+        diagnosis = self._session.judge_now(snapshot) if snapshot is not None else None
+        decision = decide_on_stuck_kernel(diagnosis, time=iso_time(time.time()))
+        self._session.decided(decision)
+        self._session.console.say(f"{decision.action}: {decision.reason}")
+        return decision
 
     def _carry_out(self, decision: Decision, worker_group: WorkerGroup) -> RunResult:
         """A decision about a hang; its evidence is on disk already."""
@@ -208,7 +220,7 @@ class DiagElasticAgent(LocalElasticAgent):
             self._evidence_taken = True
             snapshot = self._session.evidence_now({})
             if snapshot is not None:
-                self._session.judge_now(snapshot)
+                self._session.judge_suspicion(snapshot)
 
     def _record_failure(self) -> None:
         """One of the workers failed: evidence, diagnosis and decision, in this order."""

@@ -23,11 +23,17 @@ from rankscope.diag.store.events import iso_time
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """A suspicion or failure under investigation; ``b`` is missing when there was no time for it."""
+    """A suspicion or failure under investigation.
+
+    Attributes:
+        a: the first look; b the second, ``None`` when there was no time for it.
+        silent_seconds: how long no progress was seen, ``None`` when that was not the reason.
+    """
 
     id: str
     a: JobSnapshot
     b: JobSnapshot | None = None
+    silent_seconds: float | None = None
 
 
 class EvidenceTaker:
@@ -93,6 +99,7 @@ class EvidenceTaker:
             source_line=source_line,
             time=iso_time(time.time()),
             incident=incident.id,
+            silent_seconds=incident.silent_seconds,
         )
         self._records.diagnosis(incident.id, diagnosis)
         return diagnosis

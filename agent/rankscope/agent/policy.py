@@ -95,3 +95,19 @@ def decide_on_failure(
         culprits=diagnosis.culprits,
         exit_code=1 if action == "fail" else None,
     )
+
+
+def decide_on_stuck_kernel(diagnosis: Diagnosis | None, *, time: str) -> Decision:
+    """A worker is in uninterruptible sleep: it cannot be ended, and a new one would meet the same device.
+
+    torch refuses a restart on that node as well (``TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT``).
+    """
+    what = diagnosis.summary if diagnosis is not None else "a worker is in uninterruptible sleep"
+    return Decision(
+        action="fail",
+        reason=f"{what}; a worker blocked in the kernel cannot be restarted on this node, run the job again",
+        time=time,
+        incident=diagnosis.incident if diagnosis is not None else None,
+        culprits=diagnosis.culprits if diagnosis is not None else (),
+        exit_code=EXIT_RUN_AGAIN,
+    )

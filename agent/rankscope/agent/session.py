@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing import PContext
 
 HEALTH_READY_TIMEOUT: Final = 10.0
+_LEAST_INTERVAL: Final = 2.0
+"""Seconds between two looks from which they say something about activity."""
 _RECORD_BUFFER: Final = "TORCH_FR_BUFFER_SIZE"
 _OLD_RECORD_BUFFER: Final = "TORCH_NCCL_TRACE_BUFFER_SIZE"
 _RECORD_ENTRIES: Final = "2000"
@@ -328,6 +330,17 @@ class Session(Reporter):
         self.bulletin.diagnosed(diagnosis)
         return diagnosis
 
+    def judge_suspicion(self, snapshot: JobSnapshot) -> Diagnosis:
+        """Diagnose and store an open suspicion whose workers are about to be stopped."""
+        name, first, silent = self.watch.opened()
+        if first is not None and snapshot.time - first.time >= _LEAST_INTERVAL:
+            incident = Incident(name, first, snapshot, silent)
+        else:
+            incident = Incident(name or new_incident_id(time.time()), snapshot, None, silent)
+        diagnosis = self.evidence.judge(incident)
+        self.bulletin.diagnosed(diagnosis)
+        return diagnosis
+
     def worker_failed(self, diagnosis: Diagnosis, exits: Mapping[int, ExitFacts]) -> None:
         """Record and announce that workers ended by themselves."""
         for rank, facts in sorted(exits.items()):
@@ -396,8 +409,11 @@ class Session(Reporter):
 
     def on_diagnosed(self, diagnosis: Diagnosis, confirmed: Confirmed) -> None:
         """Publish a diagnosis, then carry out what a worker's own timer asked for."""
-        self.bulletin.diagnosed(diagnosis)
         silent = time.monotonic() - confirmed.since
+        if diagnosis.verdict == "Healthy":
+            self.on_cleared(diagnosis.incident or "", Cleared(diagnosis.summary, silent))
+            return
+        self.bulletin.diagnosed(diagnosis)
         data: dict[str, object] = {
             "verdict": diagnosis.verdict,
             "culprits": list(diagnosis.culprits),

@@ -186,14 +186,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("rankscope")
     for option in OPTIONS:
         spellings = dict.fromkeys((option.flag, "--" + option.name.replace("-", "_")))
-        shown = "auto" if option.default is None else option.default
         group.add_argument(
             *spellings,
             dest=option.dest,
             metavar="X",
             default=None,
-            help=f"{option.help} (default {shown})".replace("%", "%%"),
+            help=_help(option).replace("%", "%%"),
         )
+
+
+def _help(option: Option[object]) -> str:
+    if "default" in option.help or "auto" in option.help:
+        return option.help
+    return f"{option.help} (default {option.default})"
 
 
 def resolve(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Settings:

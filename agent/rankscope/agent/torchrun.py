@@ -6,8 +6,10 @@ It must not know what is watched or decided.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -62,7 +64,7 @@ def captured_logs(session: Session, config: LaunchConfig, *, is_function: bool) 
         return config.logs_specs
     shown: set[int] | None = getattr(config.logs_specs, "_local_ranks_filter", None)
     try:
-        return CapturedLogsSpecs(
+        captured = CapturedLogsSpecs(
             session.logs,
             session.records.node_path / "logs",
             function_entrypoint=is_function,
@@ -71,3 +73,13 @@ def captured_logs(session: Session, config: LaunchConfig, *, is_function: bool) 
     except OSError as error:
         session.console.say(f"log capture is off ({error.strerror or error})")
         return config.logs_specs
+    _remove_unused(config.logs_specs)
+    return captured
+
+
+def _remove_unused(specs: LogsSpecs | None) -> None:
+    """Torch has made a temporary folder for logs that are ours now; one with anything in it stays."""
+    folder = specs.root_log_dir if specs is not None else ""
+    if Path(folder).name.startswith("torchelastic_"):
+        with contextlib.suppress(OSError):
+            Path(folder).rmdir()

@@ -177,8 +177,13 @@ class Watch:
 
     @property
     def suspected(self) -> bool:
-        """Whether a suspicion or a published hang is open."""
-        return self.detector.state != "watching"
+        """Whether a suspicion is open of which nothing is stored yet."""
+        return self.detector.state in ("suspected", "confirming")
+
+    def opened(self) -> tuple[str, JobSnapshot | None, float]:
+        """The open suspicion: its incident's id, the first look if it was taken, seconds of silence."""
+        silent = self.detector.seconds_without_progress(time.monotonic())
+        return self._incident, self._snapshots.get("a"), silent
 
     # The watch thread.
 
@@ -304,7 +309,8 @@ class Watch:
         self._carry_out(self.detector.handle(event))
 
     def _on_confirmed(self, confirmed: Confirmed) -> None:
-        incident = Incident(self._incident, self._snapshots["a"], self._snapshots.get("b"))
+        silent = time.monotonic() - confirmed.since
+        incident = Incident(self._incident, self._snapshots["a"], self._snapshots.get("b"), silent)
         cycle = self._cycle
 
         def judge() -> None:

@@ -10,6 +10,7 @@ does) and never stops anything (``agent.policy`` decides). Transitions::
     confirming  b taken, nothing moved           -> confirmed    Confirmed
     confirmed   progress                         -> watching     Recovered
     confirmed   act-after limit passed           -> acting       ActDue
+    confirmed   published as working, now quiet  -> suspected    Capture a
     any         CycleStarted                     -> watching
 """
 
@@ -32,6 +33,7 @@ from rankscope.watchdog.observations import (
     Instruction,
     RankObservation,
     Recovered,
+    SinkClass,
     Situation,
     Tick,
     TimerExpired,
@@ -41,6 +43,7 @@ from rankscope.watchdog.situation import advanced, judge
 State = Literal["watching", "suspected", "confirming", "confirmed", "acting"]
 # A window a little shorter than asked is still one: ticks do not fall on whole seconds.
 _WINDOW_SLACK = 0.5
+_LIVELY: frozenset[SinkClass] = frozenset({"busy", "ticking"})
 
 
 @dataclass(slots=True)
@@ -70,6 +73,7 @@ class Detector:
         self._ticks: deque[Tick] = deque()
         self._suspicion: _Suspicion | None = None
         self._act_after: float | None = None
+        self._published_as: SinkClass = "none"
 
     def handle(self, event: Event) -> tuple[Instruction, ...]:
         """Take in one event and say what is to be done now."""
@@ -158,7 +162,7 @@ class Detector:
         name = self.situation.sink_class
         # A window without activity says that the last of it was before the window began.
         self._last_busy = tick.now if name == "busy" else min(self._last_busy, window_start)
-        lively = name in ("busy", "ticking")
+        lively = name in _LIVELY
         self._last_lively = tick.now if lively else min(self._last_lively, window_start)
         if _unprobed(tick) and (name == "busy" or _logs_grew(self._ticks[0], tick)):
             # No steps, no counters: life itself is all there is to go by.
@@ -171,24 +175,40 @@ class Detector:
         if self.state == "suspected":
             return self._want_second(tick.now)
         if self.state == "confirmed":
-            return self._act(tick)
+            return self._act(tick) or self._look_again(tick)
         return ()
+
+    def _look_again(self, tick: Tick) -> tuple[Instruction, ...]:
+        """What was published of a rank that worked says nothing of the same rank gone quiet."""
+        if self._published_as not in _LIVELY:
+            return ()
+        reason = self._quiet_limit_passed(tick)
+        return self._suspect(reason, tick.now) if reason else ()
 
     def _limit_passed(self, tick: Tick) -> str | None:
         now, name = tick.now, self.situation.sink_class
         if now - self._ticks[0].now < WINDOW - _WINDOW_SLACK:
             return None
         silent = self.seconds_without_progress(now)
-        quiet_limit = self.clocks.quiet_limit(young_children=_young_children(tick, self.last_progress))
-        quiet_for = now - max(self.last_progress, self._last_lively)
-        if name in ("quiet", "frozen", "none") and quiet_for >= quiet_limit:
-            return f"no progress for {silent:.0f} s and nobody is working"
+        if (reason := self._quiet_limit_passed(tick)) is not None:
+            return reason
+        quiet_limit = self._quiet_limit(tick)
         ticking_for = now - max(self.last_progress, self._last_busy)
         if name == "ticking" and self.situation.waiting and ticking_for >= max(TICKING_LIMIT, quiet_limit):
             return f"no progress for {silent:.0f} s while others wait for a rank that polls"
-        if name in ("busy", "ticking") and silent >= self.clocks.busy_limit():
+        if name in _LIVELY and silent >= self.clocks.busy_limit():
             return f"no progress for {silent:.0f} s"
         return None
+
+    def _quiet_limit(self, tick: Tick) -> float:
+        return self.clocks.quiet_limit(young_children=_young_children(tick, self.last_progress))
+
+    def _quiet_limit_passed(self, tick: Tick) -> str | None:
+        quiet_for = tick.now - max(self.last_progress, self._last_lively)
+        if self.situation.sink_class in _LIVELY or quiet_for < self._quiet_limit(tick):
+            return None
+        silent = self.seconds_without_progress(tick.now)
+        return f"no progress for {silent:.0f} s and nobody is working"
 
     def _suspect(self, reason: str, now: float, *, by_timer: bool = False) -> tuple[Instruction, ...]:
         self.state = "suspected"
@@ -225,6 +245,7 @@ class Detector:
             self._suspicion = None
             return (Cleared("the awaited ranks are working", silent),)
         self.state = "confirmed"
+        self._published_as = self.situation.sink_class
         return (
             Confirmed(
                 reason=suspicion.reason,

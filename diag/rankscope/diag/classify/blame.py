@@ -95,6 +95,8 @@ def blame(
     if named is unknown and any(_was_running(view) for view in unknown):
         confidence = "low"
     confidence = lower(confidence, to=at_most)
+    if not job.rhythm_known:
+        confidence = lower(confidence, to="medium")
     if job.unseen:
         confidence = lower(confidence)
     causes = {view.rank: _with_kind(job.cause(view), kind, loop=named is loops) for view in named}

@@ -36,6 +36,7 @@ def diagnose(
     time: str,
     incident: str | None = None,
     samples: tuple[JobSnapshot, ...] = (),
+    silent_seconds: float | None = None,
 ) -> Diagnosis:
     """Say what is wrong with a job.
 
@@ -47,12 +48,15 @@ def diagnose(
         time: when, ISO 8601 UTC: it goes into the record as it is.
         incident: id of the incident it belongs to.
         samples: further snapshots of busy ranks in quick succession, which can tell an endless Python loop.
+        silent_seconds: how long a watcher has seen no progress, ``None`` when nobody watched.
 
     Returns:
         The diagnosis. With verdict ``Unknown`` nobody is a culprit; ranks that are only suspected have that
         ``state`` and are named in the summary. Never raises on odd snapshots.
     """
-    job = look(*pair, catalogue=catalogue, source_line=source_line, samples=samples)
+    job = look(
+        *pair, catalogue=catalogue, source_line=source_line, samples=samples, silent_seconds=silent_seconds
+    )
     found = apply_rules(job)
     views = {view.rank: view for view in job.ranks}
     everyone = sorted({*range(job.latest.world_size), *views})

@@ -20,7 +20,7 @@ from rankscope.diag.classify.blame import (
     victim_evidence,
 )
 from rankscope.diag.classify.view import JobView, RankView, away_ranks, waiting_ranks
-from rankscope.diag.classify.wording import KIND_WORDS, join, name_ranks, stuck_phrase, wait_phrase
+from rankscope.diag.classify.wording import KIND_WORDS, join, name_ranks, stuck_phrase, verb, wait_phrase
 from rankscope.diag.model import Confidence, Kind
 
 
@@ -151,6 +151,27 @@ def all_in_one_call(job: JobView) -> Finding | None:
     )
 
 
+def _stands_still(job: JobView, away: Sequence[RankView]) -> Finding:
+    """All are quiet and nothing says that they should not be: a server waits for requests like this."""
+    cause = job.cause(away[0])
+    seconds = max(view.activity.seconds for view in away)
+    ranks = [view.rank for view in away]
+    return Finding(
+        verdict="Unknown",
+        kind=cause.kind,
+        severity="info",
+        confidence="low",
+        rule="10",
+        summary=join(
+            f"{name_ranks(ranks)} {verb(ranks, 'stands', 'stand')} in {cause.place}",
+            f"nothing moved in {seconds:.0f} s, and no step or collective says whether it should have",
+            unseen_phrase(job),
+        ),
+        location=cause.location,
+        evidence=(*cause.evidence, *activity_evidence(away[:4]), *pair_evidence(job)),
+    )
+
+
 def common_place(job: JobView) -> Finding | None:
     """Row 10. Nobody waits for another and all stand in the same place: a common cause, no minority."""
     away = away_ranks(job)
@@ -160,6 +181,8 @@ def common_place(job: JobView) -> Finding | None:
     if levels & {"busy"} or (levels & {"ticking"} and job.paired):
         return None
     gone = [view for view in job.ranks if view.gone]
+    if job.paired and not job.rhythm_known and not gone:
+        return _stands_still(job, away)
     if job.latest.world_size == 1 or gone:
         return blame(job, away, (), rule="10", at_most="high" if not gone else "medium")
     if len({_site(view)[1:] for view in away}) != 1:

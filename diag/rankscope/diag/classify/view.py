@@ -81,6 +81,7 @@ class JobView:
         ranks: one view a rank that has a snapshot, by rank.
         waits: by sequence numbers.
         samples: further snapshots of the suspected ranks in quick succession, oldest first.
+        silent_seconds: how long a watcher has seen no progress, ``None`` when nobody watched.
     """
 
     latest: JobSnapshot
@@ -90,6 +91,20 @@ class JobView:
     catalogue: Catalogue
     source_line: SourceLine
     samples: tuple[JobSnapshot, ...] = ()
+    silent_seconds: float | None = None
+
+    @property
+    def rhythm_known(self) -> bool:
+        """Whether anything says that the job should have moved: a watcher, steps or collectives.
+
+        Two looks a few seconds apart at processes that sleep say nothing: a server that waits for requests
+        looks the same.
+        """
+        return self.silent_seconds is not None or any(
+            view.latest.progress is not None
+            and (view.latest.progress.step > 0 or view.latest.progress.groups)
+            for view in self.ranks
+        )
 
     @property
     def paired(self) -> bool:
@@ -129,6 +144,7 @@ def look(
     catalogue: Catalogue,
     source_line: SourceLine,
     samples: tuple[JobSnapshot, ...] = (),
+    silent_seconds: float | None = None,
 ) -> JobView:
     """Put a pair of snapshots side by side."""
     latest, earlier = (second, first) if second is not None else (first, None)
@@ -147,7 +163,7 @@ def look(
     settled = tuple(_settle(views))
     elsewhere = {view.rank for view in settled if view.seen and view.waiting is None}
     waits = read_waits(latest.ranks, elsewhere=elsewhere)
-    return JobView(latest, earlier, settled, waits, catalogue, line_of, samples)
+    return JobView(latest, earlier, settled, waits, catalogue, line_of, samples, silent_seconds)
 
 
 def _rank_view(

@@ -1,1 +1,1 @@
-"""One module a verb of ``diag``, each with ``SUMMARY``, ``prepare_parser`` and ``run``."""
+"""One module a verb of ``diag``, each with ``SUMMARY``, ``prepare_parser`` and ``main``."""

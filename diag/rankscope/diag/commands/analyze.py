@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final, NoReturn
 
 from rankscope.diag.classify import Catalogue, diagnose
@@ -58,6 +59,14 @@ def prepare_parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="machine-readable, one object a job")
     parser.add_argument("--incident", metavar="ID", help="a stored incident of the job")
     parser.add_argument("--all", action="store_true", help="all stored incidents of the job, oldest first")
+    parser.add_argument("--catalogue", metavar="FILE", help="a TOML file with frame patterns of your own")
+    parser.add_argument(
+        "--user-code",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="code below PATH is yours although it is installed (for the culprit's line)",
+    )
     parser.add_argument("--full", action="store_true", help="all stacks, auxiliary threads included")
     parser.add_argument(
         "--timeout", type=float, default=20.0, metavar="S", help="seconds one look may take (default 20)"
@@ -126,7 +135,18 @@ def _jobs_of_pids(texts: Sequence[str]) -> Sequence[FoundJob]:
 
 def _analyze_live(job: FoundJob, options: argparse.Namespace) -> Diagnosis:
     pair = take_pair(job, timeout=options.timeout, interval=options.interval)
-    return diagnose(pair, catalogue=Catalogue.load(), source_line=source_line, time=iso_time(time.time()))
+    return diagnose(pair, catalogue=_catalogue(options), source_line=source_line, time=iso_time(time.time()))
+
+
+def _catalogue(options: argparse.Namespace) -> Catalogue:
+    catalogue = Catalogue.load()
+    if options.catalogue:
+        try:
+            text = Path(options.catalogue).read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"--catalogue {options.catalogue}: {error}") from error
+        catalogue = catalogue.merge(Catalogue.parse(text))
+    return catalogue.with_user_code(options.user_code)
 
 
 def _stored(folder: JobFolder, options: argparse.Namespace) -> Sequence[Diagnosis]:
