@@ -24,8 +24,8 @@ setup: $(VENV)/.ready  ## make .venv with the project (editable) and all extras
 demo: $(VENV)/.ready  ## a real 4-rank training run hangs, is explained and restarted (RANK=, FAULT=, STEP=)
 	@$(BIN)/diag demo --rank $(RANK) --fault $(FAULT) --step $(STEP)
 
-test: $(VENV)/.ready  ## all tests
-	@$(BIN)/python -m pytest $(ARGS)
+test: $(VENV)/.ready  ## all tests, two at a time: most of them wait for a job (ARGS= for pytest)
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
 
 lint: $(VENV)/.ready  ## ruff, mypy, pyright, import-linter
 	@$(BIN)/ruff check .

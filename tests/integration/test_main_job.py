@@ -22,6 +22,8 @@ from rankscope.diag.store.job import AgentFile, JobFolder, job_folder
 
 FAULT_STEP = 30
 STEPS = 60
+of_the_hang = pytest.mark.xdist_group("hang")
+"""These tests look at one job, which is run once."""
 
 
 @dataclass
@@ -105,6 +107,7 @@ class AskHealth:
         return self
 
 
+@of_the_hang
 def test_a_hung_job_is_explained_restarted_and_finishes(hang: Seen) -> None:
     job = hang.job
     assert hang.exit_code == 0, job.stderr[-3000:]
@@ -118,6 +121,7 @@ def test_a_hung_job_is_explained_restarted_and_finishes(hang: Seen) -> None:
     assert diagnosis.location.source == "pipe.read_bytes()"
 
 
+@of_the_hang
 def test_the_evidence_of_every_rank_is_stored_twice(hang: Seen) -> None:
     job = hang.job
     for which in ("a", "b"):
@@ -126,6 +130,7 @@ def test_the_evidence_of_every_rank_is_stored_twice(hang: Seen) -> None:
         assert all(rank.observed and rank.threads and rank.progress for rank in snapshot.ranks)
 
 
+@of_the_hang
 def test_the_folded_stacks_name_who_waits(hang: Seen) -> None:
     job = hang.job
     diagnosis = job.diagnosis()
@@ -135,6 +140,7 @@ def test_the_folded_stacks_name_who_waits(hang: Seen) -> None:
     assert {rank.rank: rank.waits_for for rank in diagnosis.ranks} == {0: (1,), 1: (), 2: (1,)}
 
 
+@of_the_hang
 def test_the_decision_and_the_restart_are_on_record(hang: Seen) -> None:
     job = hang.job
     assert job.decision().action == "restart"
@@ -146,12 +152,14 @@ def test_the_decision_and_the_restart_are_on_record(hang: Seen) -> None:
     assert "resumed from step 30" in job.stdout
 
 
+@of_the_hang
 def test_the_terminal_shows_verdict_rank_file_and_line(hang: Seen) -> None:
     job = hang.job
     for part in ("RankNonCommHang", "rank 1", "read_shard", "train.py:", "restart 1 of 1", "stored in"):
         assert part in job.stderr
 
 
+@of_the_hang
 def test_a_live_job_is_analysed_by_its_run_id(hang: Seen) -> None:
     code, diagnosis = hang.live
     assert code == 3
@@ -159,12 +167,14 @@ def test_a_live_job_is_analysed_by_its_run_id(hang: Seen) -> None:
     assert diagnosis["observed"] == "0-2"
 
 
+@of_the_hang
 def test_a_live_job_is_analysed_by_its_pids(hang: Seen) -> None:
     code, diagnosis = hang.by_pid
     assert code == 3
     assert diagnosis["culprits"] == [1]
 
 
+@of_the_hang
 def test_an_ended_job_shows_its_stored_incident(hang: Seen) -> None:
     job = hang.job
     done = job.diag("analyze", "--json", job.run_id)
@@ -173,6 +183,7 @@ def test_an_ended_job_shows_its_stored_incident(hang: Seen) -> None:
     assert "read_shard" in hang.text
 
 
+@of_the_hang
 def test_health_answers_from_start_to_end(hang: Seen) -> None:
     health = hang.health
     assert health.unanswered == 0
@@ -181,6 +192,7 @@ def test_health_answers_from_start_to_end(hang: Seen) -> None:
     assert {"running"} <= health.phases
 
 
+@of_the_hang
 def test_every_line_of_the_workers_reaches_the_console_and_the_files(hang: Seen) -> None:
     job = hang.job
     logs = sorted(job.records.path.glob("nodes/*/logs/attempt_*/0/stdout.log"))
@@ -192,7 +204,7 @@ def test_every_line_of_the_workers_reaches_the_console_and_the_files(hang: Seen)
 
 
 def test_a_hang_without_restarts_left_fails_with_75_and_names_the_culprit(tmp_path: Path) -> None:
-    flags = ("--max-restarts=0", "--job-hang-interval=16")
+    flags = ("--max-restarts=0", "--job-hang-interval=9", "--diagnose-after=4")
     with diag_run(
         tmp_path, *flags, ranks=2, fault="lock", fault_rank=0, fault_step=FAULT_STEP, steps=STEPS
     ) as job:
@@ -252,7 +264,7 @@ def test_a_killed_worker_is_named_and_the_job_restarts(tmp_path: Path) -> None:
 
 def test_without_the_probe_a_hang_is_noticed_by_the_processes_alone(tmp_path: Path) -> None:
     environ = {"RANKSCOPE_PROBE": "0"}
-    flags = ("--max-restarts=0", "--job-hang-interval=30")
+    flags = ("--max-restarts=0", "--job-hang-interval=22")
     with diag_run(
         tmp_path,
         *flags,
@@ -322,7 +334,7 @@ def test_an_unwritable_home_costs_the_records_and_nothing_else(tmp_path: Path) -
 def test_without_py_spy_the_job_runs_and_a_hang_says_why_it_was_not_seen(tmp_path: Path) -> None:
     python = python_without_tools(tmp_path / "environment")
     environ = {"PATH": os.defpath}
-    flags = ("--max-restarts=0", "--job-hang-interval=16")
+    flags = ("--max-restarts=0", "--job-hang-interval=9", "--diagnose-after=4")
     with diag_run(
         tmp_path / "job",
         *flags,
@@ -337,6 +349,7 @@ def test_without_py_spy_the_job_runs_and_a_hang_says_why_it_was_not_seen(tmp_pat
         assert all(not rank.observed and "py-spy" in (rank.reason or "") for rank in job.snapshot().ranks)
 
 
+@of_the_hang
 def test_nothing_is_left_behind(hang: Seen) -> None:
     job = hang.job
     for root in ("/dev/shm", os.environ.get("XDG_RUNTIME_DIR", ""), "/tmp"):
