@@ -25,12 +25,12 @@ demo: $(VENV)/.ready  ## a real 4-rank training run hangs, is explained and rest
 	@$(BIN)/diag demo --rank $(RANK) --fault $(FAULT) --step $(STEP)
 
 test: $(VENV)/.ready  ## all tests, two at a time: most of them wait for a job (ARGS= for pytest)
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 lint: $(VENV)/.ready  ## ruff, mypy, pyright, import-linter
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy diag agent watchdog tests
+	@$(BIN)/mypy diag agent watchdog tests benchmarks
 	@$(BIN)/pyright --pythonpath $(BIN)/python
 	@$(BIN)/lint-imports
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import os
 from importlib.metadata import version
-from typing import cast
 
 from rich.console import Console as RichConsole
 
@@ -30,25 +29,18 @@ class Bulletin:
     Args:
         node: this agent's node name.
         job: run id.
+
+    Attributes:
+        phase: what the agent is doing.
+        last: the last diagnosis.
     """
 
     def __init__(self, node: str, job: str) -> None:
         self._node = node
         self._job = job
-        self._phase: Phase = "starting"
+        self.phase: Phase = "starting"
         self._has_pyspy = find_pyspy() is not None
-        self.last_verdict = ""
-        self.last_summary = ""
-
-    def enter(self, phase: str) -> Phase:
-        """Remember the phase."""
-        self._phase = cast("Phase", phase)
-        return self._phase
-
-    def diagnosed(self, diagnosis: Diagnosis) -> None:
-        """Remember the last diagnosis for the next restart record."""
-        self.last_verdict = diagnosis.verdict
-        self.last_summary = diagnosis.summary
+        self.last: Diagnosis | None = None
 
     def status(
         self,
@@ -70,7 +62,7 @@ class Bulletin:
             job=self._job,
             node=self._node,
             pid=os.getpid(),
-            phase=self._phase,
+            phase=self.phase,
             restart_count=launch.restart_count if launch else 0,
             workers=_workers(now, detector, launch, observer),
             suspected=suspicion,

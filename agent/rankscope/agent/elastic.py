@@ -11,14 +11,12 @@ evidence is taken there. It must not know how anything is noticed, explained or 
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import signal
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -31,6 +29,7 @@ from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 from rankscope.agent.logs.specs import close_writing_ends
 from rankscope.agent.policy import EXIT_RUN_AGAIN, decide_on_failure, decide_on_stuck_kernel
 from rankscope.agent.session import Session
+from rankscope.agent.torch_files import error_message, record_buffer, write_error
 from rankscope.agent.workers import Launch, WorkerRef
 from rankscope.diag import proc
 from rankscope.diag.model import Decision, ExitFacts, JobSnapshot
@@ -76,7 +75,7 @@ class DiagElasticAgent(LocalElasticAgent):
 
     def _rendezvous(self, worker_group: WorkerGroup) -> None:
         self._session.phase("restarting" if self._session.launch else "rendezvous", RENDEZVOUS_SECONDS)
-        self._session.wait_health()
+        self._session.services.wait_health()
         super()._rendezvous(worker_group)
 
     def _exit_barrier(self) -> None:
@@ -86,13 +85,14 @@ class DiagElasticAgent(LocalElasticAgent):
     def _setup_local_watchdog(self, envs: dict[int, dict[str, str]]) -> None:
         """Workers get our pipe, page and probe instead of torch's timer server."""
         for local_rank, env in envs.items():
+            env.update(record_buffer(os.environ))
             env.update(self._session.worker_env(local_rank, {**os.environ, **env}))
 
     def _setup_healthcheck(self) -> None:
         """The session's server is up already, and stays up over restarts."""
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
-        self._session.prepare_workers(worker_group.spec.local_world_size)
+        self._session.services.prepare_page(worker_group.spec.local_world_size)
         ids: dict[int, Any] = super()._start_workers(worker_group)
         self._evidence_taken = False
         if self._pcontext is not None:
@@ -119,7 +119,7 @@ class DiagElasticAgent(LocalElasticAgent):
         )
 
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
-        self._session.main_loop_turned()
+        self._session.services.main_loop_turned()
         due = self._session.take_due()
         if due is not None:
             return self._carry_out(due, worker_group)
@@ -161,7 +161,7 @@ class DiagElasticAgent(LocalElasticAgent):
         found: dict[int, ProcessFailure] = {}
         for worker in named or worker_group.workers:
             error_file = self._pcontext.error_files.get(worker.local_rank, "") if self._pcontext else ""
-            _write_error_file(error_file, decision.reason)
+            write_error(error_file, decision.reason)
             found[worker.global_rank] = ProcessFailure(
                 local_rank=worker.local_rank, pid=worker.id, exitcode=EXIT_RUN_AGAIN, error_file=error_file
             )
@@ -231,7 +231,7 @@ class DiagElasticAgent(LocalElasticAgent):
         if snapshot is None:
             return
         diagnosis = self._session.judge_now(snapshot)
-        self._session.worker_failed(diagnosis, exits)
+        self._session.workers_failed(diagnosis, exits)
         left, allowed = self._session.restarts()
         decision = decide_on_failure(
             diagnosis, restarts_left=left, restarts_allowed=allowed, time=iso_time(time.time())
@@ -241,7 +241,7 @@ class DiagElasticAgent(LocalElasticAgent):
 
     def _raised(self) -> bool:
         """Whether a worker has reported an uncaught exception through its probe."""
-        page, launch = self._session.page, self._session.launch
+        page, launch = self._session.services.page, self._session.launch
         if page is None or launch is None:
             return False
         return any(page.read(worker.local_rank).raised_ns for worker in launch.workers)
@@ -260,16 +260,21 @@ class DiagElasticAgent(LocalElasticAgent):
         if launch is None or self._pcontext is None:
             return {}
         codes = _exit_codes(self._pcontext)
-        seen, now = self._session.watch.exit_times(), time.monotonic()
         return {
-            worker.rank: ExitFacts(
-                code=codes[worker.local_rank],
-                message=self._session.last_words(worker, self._pcontext),
-                seconds_ago=now - seen.get(worker.rank, now),
-            )
+            worker.rank: self._exit_of(worker, code, self._pcontext.error_files.get(worker.local_rank, ""))
             for worker in launch.workers
-            if codes.get(worker.local_rank) is not None
+            if (code := codes.get(worker.local_rank)) is not None
         }
+
+    def _exit_of(self, worker: WorkerRef, code: int, error_file: str) -> ExitFacts:
+        now = time.monotonic()
+        text, frame = self._session.last_words(worker)
+        return ExitFacts(
+            code=code,
+            message=text or error_message(error_file),
+            seconds_ago=now - self._session.watch.exit_times().get(worker.rank, now),
+            frame=frame,
+        )
 
 
 def _exit_codes(pcontext: PContext) -> dict[int, int | None]:
@@ -288,15 +293,3 @@ def _with_exits(snapshot: JobSnapshot, exits: dict[int, ExitFacts]) -> JobSnapsh
         for rank in snapshot.ranks
     )
     return msgspec.structs.replace(snapshot, ranks=ranks)
-
-
-def _write_error_file(path: str, message: str) -> None:
-    """Write torch's error file unless the worker wrote one: it becomes the printed traceback."""
-    if not path or Path(path).exists():
-        return
-    extra = {"py_callstack": message, "timestamp": str(int(time.time()))}
-    text = json.dumps({"message": {"message": message, "extraInfo": extra}})
-    try:
-        Path(path).write_text(text)
-    except OSError:
-        logger.info("no error file at %s", path)

@@ -60,12 +60,12 @@ def agent_factory(session: Session) -> Callable[..., LocalElasticAgent]:
 
 def captured_logs(session: Session, config: LaunchConfig, *, is_function: bool) -> LogsSpecs | None:
     """Log specs that send the workers' output through our pipes; what was there when that cannot be."""
-    if session.logs is None or not session.records.usable:
+    if session.services.logs is None or not session.records.usable:
         return config.logs_specs
     shown: set[int] | None = getattr(config.logs_specs, "_local_ranks_filter", None)
     try:
         captured = CapturedLogsSpecs(
-            session.logs,
+            session.services.logs,
             session.records.node_path / "logs",
             function_entrypoint=is_function,
             local_ranks_filter=shown,

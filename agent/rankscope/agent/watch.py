@@ -19,6 +19,7 @@ from typing import Final, Literal
 from rankscope.agent.evidence import EvidenceTaker, Incident
 from rankscope.agent.exits import ExitWatch
 from rankscope.agent.observe import Observer
+from rankscope.agent.reporter import Reporter
 from rankscope.agent.workers import Launch
 from rankscope.diag.model import Diagnosis, ExitFacts, JobSnapshot
 from rankscope.watchdog.detector import Detector
@@ -51,34 +52,6 @@ CHILDREN_AFTER: Final = 2.0
 """Seconds without progress from which children are looked for as well."""
 _RAISED_EVIDENCE: Final = 1.5
 """Seconds; a raising worker waits at most two."""
-
-
-class Reporter:
-    """What the watch thread tells the rest of the agent; the session overrides it."""
-
-    def on_tick(self, now: float, detector: Detector) -> None:
-        """Once a tick, with or without workers."""
-
-    def on_suspected(self, incident: str, capture: Capture) -> None:
-        """A snapshot is about to be taken."""
-
-    def on_cleared(self, incident: str, cleared: Cleared) -> None:
-        """The suspicion is dropped."""
-
-    def on_diagnosed(self, diagnosis: Diagnosis, confirmed: Confirmed) -> None:
-        """A confirmed hang has a stored diagnosis."""
-
-    def on_recovered(self, diagnosis: Diagnosis, recovered: Recovered) -> None:
-        """A published hang went away by itself."""
-
-    def on_act_due(self, diagnosis: Diagnosis, due: ActDue, *, progress_seen: bool) -> None:
-        """The act-after limit has passed; ``progress_seen`` says whether the workers ever trained."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Started:
-    launch: Launch
-    observer: Observer
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +100,7 @@ class Watch:
         self._incident = ""
         self._snapshots: dict[str, JobSnapshot] = {}
         self._diagnosis: Diagnosis | None = None
+        self._signals: list[tuple[int, int]] = []
         self.raised: JobSnapshot | None = None
         self._raised_done = threading.Event()
         self._stopping = False
@@ -157,9 +131,9 @@ class Watch:
         """The workers are about to be stopped, or have ended (main thread)."""
         self._post(self._on_ended)
 
-    def timer_expired(self, pid: int, scope: str) -> None:
-        """A worker's timer ran out (timer thread)."""
-        self._post(lambda: self._on_timer(pid, scope))
+    def timer_expired(self, pid: int, scope: str, number: int) -> None:
+        """A worker's timer ran out; ``number`` is the signal it asks for, 0 for none (timer thread)."""
+        self._post(lambda: self._on_timer(pid, scope, number))
 
     def worker_raised(self, pid: int) -> None:
         """A worker reports an uncaught exception and waits for us (timer thread)."""
@@ -237,6 +211,7 @@ class Watch:
             silent = self.detector.seconds_without_progress(now)
             ranks = self._observer.observe(now, with_children=silent > CHILDREN_AFTER)
             self._carry_out(self.detector.handle(Tick(now, ranks)))
+        self._send_timer_signals()
         self._reporter.on_tick(now, self.detector)
 
     def _carry_out(self, instructions: tuple[Instruction, ...]) -> None:
@@ -271,10 +246,22 @@ class Watch:
         self._page = None
         self.detector.handle(CycleStarted(time.monotonic()))
 
-    def _on_timer(self, pid: int, scope: str) -> None:
+    def _on_timer(self, pid: int, scope: str, number: int) -> None:
+        if number > 0:
+            self._signals.append((pid, number))
         worker = self._launch.by_pid(pid) if self._launch else None
         rank = worker.rank if worker else -1
-        self._carry_out(self.detector.handle(TimerExpired(time.monotonic(), rank, scope)))
+        if self._enabled:
+            self._carry_out(self.detector.handle(TimerExpired(time.monotonic(), rank, scope)))
+
+    def _send_timer_signals(self) -> None:
+        """Timers have the last word: evidence of the suspicion they raised is taken first."""
+        state = self.detector.state
+        if state in ("suspected", "confirming") or (state == "confirmed" and self._diagnosis is None):
+            return
+        signals, self._signals = self._signals, []
+        for pid, number in signals:
+            self._reporter.on_timer_signal(pid, number)
 
     def _on_capture(self, capture: Capture) -> None:
         if capture.which == "a":

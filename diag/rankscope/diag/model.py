@@ -147,11 +147,13 @@ class ExitFacts(msgspec.Struct, frozen=True):
         code: exit code as Python has it (negative: killed by that signal), ``None`` when unknown.
         message: last line of the error it reported, ``""`` for none.
         seconds_ago: age of the end when the snapshot was taken, ``None`` when unknown.
+        frame: the user's innermost frame that the error came through, ``None`` when unknown.
     """
 
     code: int | None
     message: str = ""
     seconds_ago: float | None = None
+    frame: Frame | None = None
 
 
 class ChildSnapshot(msgspec.Struct, frozen=True):

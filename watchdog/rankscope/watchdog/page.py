@@ -16,6 +16,7 @@ Layout (little endian), sizes in bytes::
                   384  stage (training thread) version u64, limit f64, text 112
                   512  groups (probe thread)   version u64, count u64, 40 entries, version again
                   entry 80                     name 48, size, enqueued, completed i64, members hash u64
+                  3744 raised at (raising)     function, file and line of the user's code, text 352
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ _IDENTITY: Final = struct.Struct("<qqQ")
 _STEP: Final = struct.Struct("<QQQ")
 _BEAT: Final = struct.Struct("<QQ")
 _RAISED: Final = struct.Struct("<Q120s")
+_PLACE: Final = struct.Struct("<352s")
 _ANSWER: Final = struct.Struct("<Q")
 _GROUP: Final = struct.Struct("<48sqqqQ")
 _VERSION_COUNT: Final = struct.Struct("<QQ")
@@ -48,7 +50,10 @@ _RAISED_AT: Final = 192
 _ANSWER_AT: Final = 320
 _GROUPS_AT: Final = 512
 _GROUPS_END: Final = _GROUPS_AT + _VERSION_COUNT.size + MAX_GROUPS * _GROUP.size
+_PLACE_AT: Final = SLOT_SIZE - _PLACE.size
 _READ_TRIES: Final = 100
+Place = tuple[str, str, int]
+"""Function, file and line."""
 
 
 class PageError(OSError):
@@ -84,6 +89,7 @@ class SlotView:
         step: optimizer steps seen, step_ns the time of the last one.
         beat_ns: last time the probe's thread ran.
         raised_ns: when the worker reported an uncaught exception, raised_text its last line.
+        raised_at: function, file and line of the user's code that it came from, ``None`` when unknown.
         groups: process groups and their sequence numbers.
     """
 
@@ -95,6 +101,7 @@ class SlotView:
     beat_ns: int
     raised_ns: int
     raised_text: str
+    raised_at: Place | None
     groups: tuple[GroupSeq, ...]
 
 
@@ -188,8 +195,13 @@ class SlotWriter:
         _U64.pack_into(self._map, self._base + _GROUPS_END, self._version)
         _U64.pack_into(self._map, at, self._version)
 
-    def raised(self, text: str, now_ns: int) -> None:
-        """Report an uncaught exception; ``text`` is its last line."""
+    def raised(self, text: str, now_ns: int, place: Place | None = None) -> None:
+        """Report an uncaught exception; ``text`` is its last line, ``place`` where it came from."""
+        if place is not None:
+            function, file, line = place
+            packed = f"{line}\n{function[:120]}\n{file}".encode("utf-8", "replace")
+            if len(packed) <= _PLACE.size:
+                _PLACE.pack_into(self._map, self._base + _PLACE_AT, packed)
         _RAISED.pack_into(self._map, self._base + _RAISED_AT, now_ns, text.encode("utf-8", "replace")[:120])
 
     def hold_wanted(self) -> bool:
@@ -239,6 +251,7 @@ class PageReader:
             beat_ns=beat_ns,
             raised_ns=raised_ns,
             raised_text=raised_text.rstrip(b"\0").decode("utf-8", "replace"),
+            raised_at=_decode_place(_PLACE.unpack_from(self._map, base + _PLACE_AT)[0]),
             groups=self._read_groups(base),
         )
 
@@ -278,6 +291,12 @@ class PageReader:
     def close(self) -> None:
         """Unmap the page."""
         self._map.close()
+
+
+def _decode_place(raw: bytes) -> Place | None:
+    line, _, rest = raw.rstrip(b"\0").decode("utf-8", "replace").partition("\n")
+    function, _, file = rest.partition("\n")
+    return (function, file, int(line)) if line.isdigit() else None
 
 
 def _decode_groups(raw: bytes, count: int) -> tuple[GroupSeq, ...]:

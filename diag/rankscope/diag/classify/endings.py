@@ -13,7 +13,7 @@ from rankscope.diag.classify.activity import FROZEN_STATES
 from rankscope.diag.classify.blame import Finding, activity_evidence, calls, pair_evidence, victim_evidence
 from rankscope.diag.classify.view import JobView, RankView, away_ranks, waiting_ranks
 from rankscope.diag.classify.wording import end_phrase, join, name_ranks, verb, wait_phrase
-from rankscope.diag.model import Evidence
+from rankscope.diag.model import Evidence, Location
 
 _SIGTERM: Final = -15
 
@@ -53,7 +53,22 @@ def process_gone(job: JobView) -> Finding | None:
         ),
         culprits=first,
         victims=dict.fromkeys([*others, *(view.rank for view in waiting)], first),
+        location=next((place for view in job.of(first) if (place := _raised_at(job, view))), None),
         evidence=evidence + tuple(victim_evidence(waiting)),
+    )
+
+
+def _raised_at(job: JobView, view: RankView) -> Location | None:
+    """Where the error came from that a rank ended with."""
+    frame = view.latest.exit.frame if view.latest.exit is not None else None
+    if frame is None:
+        return None
+    return Location(
+        function=frame.function,
+        file=frame.file,
+        line=frame.line,
+        source=job.source_line(frame.file, frame.line),
+        rank=view.rank,
     )
 
 

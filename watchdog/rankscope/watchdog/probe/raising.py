@@ -22,6 +22,8 @@ from rankscope.watchdog.probe.process_stat import is_alive
 
 HOLD_TIMEOUT: Final = 2.0
 """Seconds a raising worker waits at most."""
+_OURS: Final = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib costs 5 ms
+_STANDARD_LIBRARY: Final = os.path.dirname(os.path.abspath(os.__file__)) + os.sep  # noqa: PTH100, PTH120
 _POLL: Final = 0.005
 """Seconds between two looks at the page."""
 
@@ -70,7 +72,7 @@ class Hold:
             self._report(exception)
 
     def _report(self, exception: BaseException) -> None:
-        self._writer.raised(last_line(exception), time.monotonic_ns())
+        self._writer.raised(last_line(exception), time.monotonic_ns(), origin(exception))
         if not self._writer.hold_wanted() or not is_alive(self._agent_pid):
             return
         self._wake_agent()
@@ -105,6 +107,26 @@ def last_line(exception: BaseException) -> str:
     except Exception:  # noqa: BLE001 - __str__ is the user's
         text = "<exception str() failed>"
     return f"{name}: {text}" if text else name
+
+
+def origin(exception: BaseException) -> tuple[str, str, int] | None:
+    """Function, file and line of the user's innermost frame that the exception came through."""
+    found: tuple[str, str, int] | None = None
+    trace = exception.__traceback__
+    innermost = None
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        innermost = (code.co_name, code.co_filename, trace.tb_lineno)
+        if not _is_library(code.co_filename):
+            found = innermost
+        trace = trace.tb_next
+    return found or innermost
+
+
+def _is_library(file: str) -> bool:
+    """Installed packages, the standard library, code without a file, and ourselves."""
+    installed = f"{os.sep}site-packages{os.sep}" in file or f"{os.sep}dist-packages{os.sep}" in file
+    return file.startswith(("<", _STANDARD_LIBRARY, _OURS)) or installed
 
 
 def install(hold: Hold) -> None:

@@ -1,0 +1,32 @@
+"""What the watch thread tells the rest of the agent. No behaviour here: the session has it."""
+
+from __future__ import annotations
+
+from rankscope.diag.model import Diagnosis
+from rankscope.watchdog.detector import Detector
+from rankscope.watchdog.observations import ActDue, Capture, Cleared, Confirmed, Recovered
+
+
+class Reporter:
+    """Called in the watch thread; every method returns soon."""
+
+    def on_tick(self, now: float, detector: Detector) -> None:
+        """Once a tick, with or without workers."""
+
+    def on_suspected(self, incident: str, capture: Capture) -> None:
+        """A snapshot is about to be taken."""
+
+    def on_cleared(self, incident: str, cleared: Cleared) -> None:
+        """The suspicion is dropped."""
+
+    def on_diagnosed(self, diagnosis: Diagnosis, confirmed: Confirmed) -> None:
+        """A confirmed hang has a stored diagnosis."""
+
+    def on_timer_signal(self, pid: int, number: int) -> None:
+        """Evidence is stored; ``number`` is the signal that an expired timer of ``pid`` asked for."""
+
+    def on_recovered(self, diagnosis: Diagnosis, recovered: Recovered) -> None:
+        """A published hang went away by itself."""
+
+    def on_act_due(self, diagnosis: Diagnosis, due: ActDue, *, progress_seen: bool) -> None:
+        """The act-after limit has passed; ``progress_seen`` says whether the workers ever trained."""

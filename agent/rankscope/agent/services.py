@@ -1,0 +1,208 @@
+"""What the agent runs beside the workers: run-time folder, page, timer pipe, health server, log drain.
+
+Owns their processes, threads and files: starts what can be started, says once what cannot, ends all of it. It
+knows nothing of hangs, records or torch.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from rankscope.agent import runtime
+from rankscope.agent.console import Console
+from rankscope.agent.health import HealthError, HealthProcess, HealthStatus, Phase, StatusWriter
+from rankscope.agent.logs.process import LogCapture
+from rankscope.agent.settings import Settings
+from rankscope.watchdog import environment
+from rankscope.watchdog.page import PageReader, create_page
+from rankscope.watchdog.timers.server import FileTimerServer, OnEvent, OnExpired
+
+HEALTH_READY_TIMEOUT: Final = 10.0
+LOGS_TIMEOUT: Final = 10.0
+"""Seconds for the workers' last output to reach files and console."""
+
+
+class Services:
+    """The agent's own processes and pipes.
+
+    Args:
+        settings: port and host of the health server.
+        console: gets one line for each service that cannot be had.
+
+    Attributes:
+        page: the progress page, ``None`` before the first workers or when there is none.
+        logs: log capture, ``None`` when it is off.
+    """
+
+    def __init__(self, settings: Settings, console: Console) -> None:
+        self._settings = settings
+        self._console = console
+        self._folder = self._make_folder()
+        self._timer_file = ""
+        self._timers: FileTimerServer | None = None
+        self._health: HealthProcess | None = None
+        self._status: StatusWriter | None = None
+        self.page: PageReader | None = None
+        self.logs: LogCapture | None = None
+
+    def _make_folder(self) -> Path | None:
+        try:
+            return runtime.create_runtime_folder()
+        except OSError as error:
+            self._console.say(
+                f"no run-time folder ({error.strerror or error}): no progress page, timers or health server"
+            )
+            return None
+
+    # Start and end.
+
+    def start_health(self) -> None:
+        """Take the port and start the server; ``wait_health`` waits for it."""
+        if self._folder is None:
+            return
+        path = self._folder / "status"
+        try:
+            self._status = StatusWriter(path)
+            self._health = HealthProcess(
+                path, self._settings.diag_host or None, self._settings.diag_port or 0
+            )
+            self._health.begin()
+        except (HealthError, OSError) as error:
+            self._health = None
+            self._console.say(f"{error}; the job runs without a health server")
+
+    def wait_health(self) -> None:
+        """Before rendezvous: the health server answers, or it is said that it does not."""
+        if self._health is None:
+            return
+        try:
+            self._health.wait_ready(HEALTH_READY_TIMEOUT)
+        except HealthError as error:
+            self._console.say(f"{error}; training goes on")
+
+    def start_timers(
+        self,
+        run_id: str,
+        *,
+        on_expired: OnExpired,
+        on_event: OnEvent,
+        is_known_pid: Callable[[int], bool],
+    ) -> None:
+        """Open the timers' pipe, where torch's own variables name it if they do."""
+        if self._folder is None:
+            return
+        asked = os.environ.get("TORCHELASTIC_ENABLE_FILE_TIMER") == "1"
+        asked_file = os.environ.get(environment.TIMER_FILE) if asked else None
+        self._timer_file = asked_file or str(self._folder / "timers")
+        try:
+            self._timers = FileTimerServer(
+                self._timer_file,
+                run_id,
+                on_expired=on_expired,
+                on_event=on_event,
+                is_known_pid=is_known_pid,
+            )
+            self._timers.start()
+        except OSError as error:
+            self._timers = None
+            self._console.say(f"no timer pipe ({error.strerror or error}); torch's timers are off")
+
+    def start_logs(self) -> None:
+        """Start the drain of the workers' output."""
+        if self._folder is None:
+            return
+        logs = LogCapture(self._folder / "pipes", self._console.once)
+        if logs.start():
+            self.logs = logs
+
+    def close(self) -> None:
+        """End everything, the workers' last output first."""
+        if self.logs is not None:
+            self.logs.finish(timeout=LOGS_TIMEOUT)
+        if self._timers is not None:
+            self._timers.stop()
+        if self._health is not None:
+            self._health.stop()
+        if self._status is not None:
+            self._status.close()
+        if self.page is not None:
+            self.page.close()
+        if self._folder is not None:
+            runtime.remove(self._folder)
+
+    # For the workers.
+
+    def prepare_page(self, slots: int) -> None:
+        """Empty the page's slots, or make the page, before as many workers start."""
+        if self._folder is None:
+            return
+        try:
+            if self.page is None or self.page.slots != slots:
+                create_page(self._folder / "progress.page", slots)
+                self.page = PageReader(self._folder / "progress.page")
+            for slot in range(slots):
+                self.page.clear(slot)
+        except OSError as error:
+            self.page = None
+            self._console.once(f"no progress page ({error.strerror or error}); hangs are noticed later")
+
+    @property
+    def page_path(self) -> str:
+        """Where the page lies, ``""`` when there is none."""
+        return str(self._folder / "progress.page") if self._folder and self.page is not None else ""
+
+    def worker_env(self, local_rank: int) -> dict[str, str]:
+        """The variables that lead a worker to its slot and to the pipe."""
+        env: dict[str, str] = {environment.AGENT_PID: str(os.getpid())}
+        if self.page is not None:
+            env |= {environment.PAGE: self.page_path, environment.SLOT: str(local_rank)}
+        if self._timers is not None:
+            env[environment.TIMER_FILE] = self._timer_file
+        return env
+
+    def timer_calls(self) -> Mapping[int, float]:
+        """When each pid last acquired or released a timer."""
+        return self._timers.last_request_times() if self._timers is not None else {}
+
+    def forget_timers(self, pids: list[int]) -> None:
+        """Drop the timers of workers that are being stopped."""
+        if self._timers is not None:
+            self._timers.clear(pids)
+
+    def log_sizes(self) -> dict[int, int]:
+        """Bytes that each local rank has written; nothing without log capture (then log signals are off)."""
+        sizes: dict[int, int] = {}
+        for (local_rank, _stream), size in (self.logs.sizes() if self.logs is not None else {}).items():
+            sizes[local_rank] = sizes.get(local_rank, 0) + size
+        return sizes
+
+    # For whoever asks how the agent does.
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Host and port of the health server."""
+        return self._health.address if self._health is not None else None
+
+    def phase(self, name: Phase, seconds: float | None) -> None:
+        """Enter a phase; ``seconds`` is its own deadline."""
+        if self._status is not None:
+            self._status.phase(name, None if seconds is None else time.monotonic() + seconds)
+
+    def main_loop_turned(self) -> None:
+        """Torch's monitor loop turned."""
+        if self._status is not None:
+            self._status.stamp_main(time.monotonic_ns())
+
+    def watch_loop_turned(self, status: HealthStatus) -> None:
+        """The watch thread turned; look after our processes and publish ``status``."""
+        if self.logs is not None:
+            self.logs.check()
+        if self._health is not None and (line := self._health.check()):
+            self._console.say(line)
+        if self._status is not None:
+            self._status.stamp_watch(time.monotonic_ns())
+            self._status.publish(status)
