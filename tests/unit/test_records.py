@@ -83,11 +83,13 @@ def test_two_agents_of_one_host_get_folders_of_their_own(tmp_path: Path) -> None
 
 
 def test_events_are_appended_by_the_next_agent_of_the_node(tmp_path: Path) -> None:
+    paths: set[Path] = set()
     for number in range(2):
         records = Records(JobFolder(tmp_path), print)
         records.event("job.started", {"number": number})
-        path = records.node_path / "events.jsonl"
+        paths.add(records.node_path / "events.jsonl")
         records.close()
+    (path,) = paths
     events, unreadable = read_events(path)
     assert [event.data["number"] for event in events] == [0, 1]
     assert unreadable == 0

@@ -117,7 +117,8 @@ def _liveliest(sinks: Sequence[int], classes: Mapping[int, SinkClass]) -> SinkCl
     if not sinks:
         return "none"
     dead: SinkClass = "frozen"
-    return max((classes.get(rank, dead) for rank in sinks), key=_LIVELINESS.index)
+    seen: list[SinkClass] = [classes.get(rank, dead) for rank in sinks]
+    return max(seen, key=_LIVELINESS.index)
 
 
 def sink_class(
