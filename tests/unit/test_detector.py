@@ -40,6 +40,7 @@ class Job:
         self.now = 1000.0
         self.said: list[tuple[float, Instruction]] = []
         self.confidence = confidence
+        self.hang = True
         self.communicating: frozenset[int] = frozenset()
         self.ranks: Ranks = {rank: a_rank(rank) for rank in range(3)}
         self.detector.handle(CycleStarted(self.now))
@@ -62,7 +63,7 @@ class Job:
                 event = Captured(self.now, instruction.which, self.communicating)
                 self._feed(self.detector.handle(event))
             elif isinstance(instruction, Confirmed):
-                self.detector.handle(Diagnosed(hang=True, confidence=self.confidence))
+                self.detector.handle(Diagnosed(hang=self.hang, confidence=self.confidence))
 
     def expire_timer(self, rank: int) -> None:
         self._feed(self.detector.handle(TimerExpired(self.now, rank, "epoch")))
@@ -418,3 +419,70 @@ def test_events_replayed_through_a_new_detector_give_the_same_instructions() -> 
         return job.said
 
     assert run() == run()
+
+
+def test_the_quiet_end_of_a_first_epoch_is_given_time() -> None:
+    job = Job()
+    job.train(5)
+    job.run(40)
+    assert not job.times_of(Confirmed)
+    assert len(job.times_of(Cleared)) == 1
+    job.run(30)
+    assert len(job.times_of(Confirmed)) == 1
+
+
+def test_a_pause_of_the_agent_does_not_forget_a_published_hang() -> None:
+    job = Job(HangSettings(act_after=40))
+    job.train(10)
+    wait_for(job, culprit=2)
+    job.run(25)
+    job.now += 5
+    job.run(30)
+    assert len(job.times_of(Confirmed)) == 1
+    (due,) = job.times_of(ActDue)
+    assert due >= 10 + 40 + 5
+
+
+def test_what_could_not_be_told_is_looked_at_again_and_acted_on_late() -> None:
+    job = Job()
+    job.hang = False
+    job.train(10)
+    wait_for(job, culprit=2)
+    hung_at = job.now - job.started
+    job.run(300)
+    looks = [instruction for _, instruction in job.said if isinstance(instruction, Capture)]
+    assert [look.which for look in looks] == ["a", "b"] * 4
+    assert [look.again for look in looks] == [False, False, *[True] * 6]
+    assert not job.times_of(ActDue)
+    job.run(1600)
+    (due,) = job.times_of(ActDue)
+    assert 1800 <= due - hung_at <= 1805
+
+
+def test_a_published_hang_that_moves_while_it_is_looked_at_again_has_recovered() -> None:
+    job = Job()
+    job.hang = False
+    job.train(10)
+    wait_for(job, culprit=2)
+    job.run(61)
+    job.train(1)
+    assert len(job.times_of(Recovered)) == 1
+
+
+def test_a_rank_that_has_finished_does_not_make_the_others_hang() -> None:
+    job = Job()
+    job.train(30)
+    job.ranks[1] = replace(job.ranks[1], alive=False, state="X")
+    job.run(500)
+    assert job.said == []
+    job.run(200)
+    assert job.times_of(Confirmed)
+
+
+def test_a_rank_that_is_waited_for_and_has_ended_is_noticed_at_once() -> None:
+    job = Job()
+    job.train(30)
+    wait_for(job, culprit=1)
+    job.ranks[1] = replace(job.ranks[1], alive=False, state="X")
+    job.run(20)
+    assert job.last(Confirmed).suspects == (1,)

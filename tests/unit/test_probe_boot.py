@@ -86,8 +86,9 @@ def test_yama_is_asked_only_where_it_restricts_to_ancestors(
     assert boot.let_trace(os.getpid(), scope_file=str(file)) is asked
 
 
-def test_no_empty_part_puts_the_working_directory_on_the_path() -> None:
+def test_the_probe_comes_first_and_the_users_own_path_stays_as_it_was() -> None:
     site = probe.site_folder()
     assert (Path(site) / "sitecustomize.py").is_file()
     assert probe.pythonpath(None) == probe.pythonpath("") == site
-    assert probe.pythonpath(":/a::/b:") == f"{site}:/a:/b"
+    assert probe.pythonpath("/a:") == f"{site}:/a:"
+    assert probe.pythonpath(":/a::/b:") == f"{site}::/a::/b:"

@@ -93,3 +93,24 @@ def test_events_are_appended_by_the_next_agent_of_the_node(tmp_path: Path) -> No
     events, unreadable = read_events(path)
     assert [event.data["number"] for event in events] == [0, 1]
     assert unreadable == 0
+
+
+def test_two_jobs_of_one_run_id_get_folders_of_their_own(tmp_path: Path) -> None:
+    first = Records(JobFolder(tmp_path / "run"), print, shared=False)
+    second = Records(JobFolder(tmp_path / "run"), print, shared=False)
+    assert first.folder.path == tmp_path / "run"
+    assert second.folder.path == tmp_path / "run~2"
+    first.close()
+    second.close()
+
+
+def test_what_is_no_utf8_does_not_end_the_writing_thread() -> None:
+    writer = FileWriter()
+
+    def fail() -> None:
+        "\udcff".encode()
+
+    with pytest.raises(OSError, match="not writable"):
+        writer.run(fail)
+    writer.run(lambda: None)
+    writer.close()

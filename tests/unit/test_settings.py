@@ -76,4 +76,5 @@ def test_an_empty_variable_is_none() -> None:
 def test_torch_s_own_variable_names_the_port_too() -> None:
     assert settings(environ={"TORCHELASTIC_HEALTH_CHECK_PORT": "8080"}).diag_port == 8080
     assert settings(environ={"TORCHELASTIC_HEALTH_CHECK_PORT": "none"}).diag_port is None
+    assert settings(environ={"TORCHELASTIC_HEALTH_CHECK_PORT": "²"}).diag_port is None
     assert settings("--diag-port=0", environ={"TORCHELASTIC_HEALTH_CHECK_PORT": "8080"}).diag_port == 0

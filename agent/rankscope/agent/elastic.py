@@ -63,6 +63,7 @@ class DiagElasticAgent(LocalElasticAgent):
         self._restarting: Decision | None = None
         self._user_health: HealthCheckServer | None = getattr(self, "_health_check_server", None)
         session.restarts = lambda: (self._remaining_restarts, spec.max_restarts)
+        session.exit_codes = self._reaped
 
     def run(self, role: str = "default_role") -> RunResult:
         """Run until the job is done; a health server given by the caller lives as long."""
@@ -246,6 +247,18 @@ class DiagElasticAgent(LocalElasticAgent):
             return False
         return any(page.read(worker.local_rank).raised_ns for worker in launch.workers)
 
+    def _reaped(self) -> dict[int, int]:
+        """Exit codes of ranks that torch has reaped; looks at what it noted and waits for nobody."""
+        launch, pcontext = self._session.launch, self._pcontext
+        if launch is None or pcontext is None:
+            return {}
+        codes = _noted_exit_codes(pcontext)
+        return {
+            worker.rank: code
+            for worker in launch.workers
+            if (code := codes.get(worker.local_rank)) is not None
+        }
+
     def _alive(self) -> bool:
         launch = self._session.launch
         if launch is None:
@@ -284,6 +297,18 @@ def _exit_codes(pcontext: PContext) -> dict[int, int | None]:
         return {rank: handler.proc.poll() for rank, handler in handlers.items()}
     processes = getattr(getattr(pcontext, "_pc", None), "processes", ())
     return {rank: process.exitcode for rank, process in enumerate(processes)}
+
+
+def _noted_exit_codes(pcontext: PContext) -> dict[int, int | None]:
+    """Exit codes by local rank as torch has noted them; polls nothing, for other threads than torch's."""
+    handlers = getattr(pcontext, "subprocess_handlers", None)
+    if handlers is not None:
+        return {rank: handler.proc.returncode for rank, handler in dict(handlers).items()}
+    processes = getattr(getattr(pcontext, "_pc", None), "processes", ())
+    return {
+        rank: getattr(getattr(process, "_popen", None), "returncode", None)
+        for rank, process in enumerate(processes)
+    }
 
 
 def _with_exits(snapshot: JobSnapshot, exits: dict[int, ExitFacts]) -> JobSnapshot:

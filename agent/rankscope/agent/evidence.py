@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from rankscope.agent.observe import Observer
 from rankscope.agent.records import Records
-from rankscope.agent.workers import Launch
+from rankscope.agent.workers import Launch, WorkerRef
 from rankscope.diag.capture import Target, capture_ranks
 from rankscope.diag.classify import Catalogue, communicating_ranks, diagnose
 from rankscope.diag.live import source_line
@@ -62,19 +62,21 @@ class EvidenceTaker:
             exits: ranks that have ended, and how.
         """
         with self._lock:
-            targets = [
-                Target(
-                    rank=worker.rank,
-                    pid=worker.pid,
-                    start_ticks=worker.start_ticks,
-                    node=self._records.node,
-                    progress=observer.progress(worker),
-                    exit=exits.get(worker.rank),
-                )
-                for worker in launch.workers
-            ]
+            targets = [self._target(worker, observer, exits.get(worker.rank)) for worker in launch.workers]
             ranks = capture_ranks(targets, timeout=timeout)
         return JobSnapshot(job=self._job, time=time.time(), world_size=launch.world_size, ranks=ranks)
+
+    def _target(self, worker: WorkerRef, observer: Observer, end: ExitFacts | None) -> Target:
+        progress = observer.progress(worker)
+        pid, ticks = observer.process(worker)
+        return Target(
+            rank=worker.rank,
+            pid=pid,
+            start_ticks=ticks,
+            node=self._records.node,
+            progress=progress,
+            exit=end,
+        )
 
     def unseen(self, launch: Launch, reason: str) -> JobSnapshot:
         """A snapshot that says of every rank why it was not observed."""

@@ -32,8 +32,8 @@ class Ledger:
 
     def __init__(self, records: Records, *, run_id: str, command: Sequence[str], nodes: str) -> None:
         self._records = records
-        self._run_id = run_id
-        self._command = tuple(command)
+        self._run_id = printable(run_id)
+        self._command = tuple(printable(word) for word in command)
         self._nodes = nodes
         self._created = iso_time(time.time())
         self._world_size = 0
@@ -167,3 +167,8 @@ class Ledger:
                 result=result,
             )
         )
+
+
+def printable(text: str) -> str:
+    """``text`` with the bytes that are no UTF-8 written out: a record is UTF-8."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from rankscope.agent.workers import Launch, WorkerRef
 from rankscope.diag import proc
-from rankscope.diag.discover import progress_from_slot
+from rankscope.diag.discover import is_slot_of, progress_from_slot
 from rankscope.diag.model import ProcessFacts, Progress
 from rankscope.watchdog.observations import RankObservation
 from rankscope.watchdog.page import PageReader, SlotView
@@ -74,6 +74,7 @@ class Observer:
         self._timer_calls = timer_calls
         self._log_sizes = log_sizes
         self._children: dict[int, _ChildTotals] = {}
+        self._claims: dict[int, tuple[int, int]] = {}
         self.slots: dict[int, SlotView] = {}
 
     def observe(self, now: float, *, with_children: bool) -> tuple[RankObservation, ...]:
@@ -94,15 +95,16 @@ class Observer:
         )
 
     def _observe(self, worker: WorkerRef, now: float, *, with_children: bool) -> RankObservation:
-        facts = proc.read_facts(worker.pid, now=now)
         slot = self.slot(worker)
         if slot is not None:
             self.slots[worker.rank] = slot
-        if facts is None or facts.start_ticks != worker.start_ticks:
+        pid, ticks = self.process(worker)
+        facts = proc.read_facts(pid, now=now)
+        if facts is None or facts.start_ticks != ticks:
             return RankObservation(rank=worker.rank, alive=False, state="X", probed=slot is not None)
         children = self._children.setdefault(worker.rank, _ChildTotals())
         if with_children:
-            children.update(proc.descendants(worker.pid), now)
+            children.update(proc.descendants(pid), now)
         return RankObservation(
             rank=worker.rank,
             alive=facts.state not in "ZX",
@@ -124,7 +126,21 @@ class Observer:
         if self._page is None:
             return None
         view = self._page.read(worker.local_rank)
-        return view if view.pid == worker.pid and view.start_ticks == worker.start_ticks else None
+        claim = (view.pid, view.start_ticks)
+        if claim != self._claims.get(worker.rank):
+            if not is_slot_of(view, worker.pid, worker.start_ticks):
+                return None
+            self._claims[worker.rank] = claim
+        return view
+
+    def process(self, worker: WorkerRef) -> tuple[int, int]:
+        """Pid and start time of the rank: the worker, or the process below it that claimed its slot."""
+        pid, ticks = self._claims.get(worker.rank, (worker.pid, worker.start_ticks))
+        return (pid, ticks) if proc.start_ticks(pid) == ticks else (worker.pid, worker.start_ticks)
+
+    def worker_of(self, pid: int) -> WorkerRef | None:
+        """The worker whose rank is process ``pid``."""
+        return next((worker for worker in self._launch.workers if self.process(worker)[0] == pid), None)
 
     def progress(self, worker: WorkerRef) -> Progress | None:
         """What the worker's probe last wrote, with ages instead of times."""

@@ -57,13 +57,15 @@ def decide_on_hang(
             reason=reason,
             time=time,
             incident=diagnosis.incident,
-            culprits=diagnosis.culprits,
+            culprits=diagnosis.culprits or suspects,
             exit_code=code,
         )
 
+    suspects = tuple(rank.rank for rank in diagnosis.ranks if rank.state == "suspected")
     if on_hang in ("log", "notify", "hold"):
         return decision(on_hang, f"{what}; --on-hang {on_hang} leaves the job as it is")
-    if not history.progress_seen and not history.interval_given and not diagnosis.culprits:
+    blind = diagnosis.verdict == "Unknown" or not history.interval_given
+    if not history.progress_seen and not diagnosis.culprits and blind:
         # Nothing ever said that this job trains: it may be a server that waits for requests.
         return decision("notify", f"{what}; no step and no collective was ever seen, so nothing is stopped")
     if history.restarts_left > 0:
@@ -73,7 +75,12 @@ def decide_on_hang(
         return decision(
             "notify", f"{what}; no restarts are allowed (--max-restarts), so the job is left as it is"
         )
-    return decision("fail", f"{what}; all {history.restarts_allowed} restarts are used up, run the job again")
+    used_up = (
+        f"all {history.restarts_allowed} restarts are used up"
+        if history.restarts_allowed
+        else "no restart is allowed"
+    )
+    return decision("fail", f"{what}; {used_up}, run the job again")
 
 
 def decide_on_failure(

@@ -31,11 +31,17 @@ class Records:
     Args:
         folder: the job's folder.
         say_once: called with one line the first time something cannot be stored.
+        shared: whether several agents of the job may meet in the folder (several nodes on one host). Without,
+            a second job of the same run id gets a folder of its own.
+
+    Attributes:
+        folder: the job's folder.
     """
 
-    def __init__(self, folder: JobFolder, say_once: Callable[[str], None]) -> None:
+    def __init__(self, folder: JobFolder, say_once: Callable[[str], None], *, shared: bool = True) -> None:
         self.folder = folder
         self._say_once = say_once
+        self._shared = shared
         self._writer = FileWriter()
         self._node_lock: int | None = None
         self.node = socket.gethostname()
@@ -48,10 +54,12 @@ class Records:
 
     def _take_node(self) -> None:
         """Claim a node folder; several agents on one host get folders of their own."""
-        host = self.node
+        host, base = self.node, self.folder.path
         for number in range(1, _MAX_AGENTS_A_HOST):
-            name = host if number == 1 else f"{host}~{number}"
-            path = self.folder.node(name)
+            suffix = "" if number == 1 else f"~{number}"
+            name = host + suffix if self._shared else host
+            folder = self.folder if self._shared else JobFolder(base.with_name(base.name + suffix))
+            path = folder.node(name)
             path.mkdir(parents=True, exist_ok=True)
             fd = os.open(path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
@@ -59,7 +67,7 @@ class Records:
             except BlockingIOError:
                 os.close(fd)
                 continue
-            self._node_lock, self.node = fd, name
+            self._node_lock, self.node, self.folder = fd, name, folder
             return
         raise OSError(f"{_MAX_AGENTS_A_HOST} agents of {host} in {self.folder.path}")
 

@@ -1,39 +1,49 @@
 """The agent's private run-time folder: page, pipes and sockets lie here, not in the job folder.
 
 They are memory-mapped or opened by training processes, and a write to a map on a lost share or a full disk
-would stop the trainer (decision 0002). Mode 0700, named after the agent's process so that what a killed
-agent left behind is found and removed by the next one.
+would stop the trainer (decision 0002). Mode 0700. The agent holds a lock in it, so that what a killed agent
+left behind is found and removed by the next one; a pid would not do, containers share folders and not pids.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import tempfile
 from pathlib import Path
 from typing import Final
 
-from rankscope.diag import proc
-
 _PREFIX: Final = "rankscope-agent-"
+_LOCK: Final = "lock"
 
 
-def create_runtime_folder() -> Path:
-    """Make this agent's folder and remove those of agents that are gone.
+class RuntimeFolder:
+    """The folder, and the lock that says it is in use."""
 
-    Raises:
-        OSError: no folder could be made anywhere.
-    """
-    pid = os.getpid()
-    name = f"{_PREFIX}{pid}-{proc.start_ticks(pid) or 0}-"
-    last: OSError | None = None
-    for root in _roots():
-        try:
-            remove_abandoned(root)
-            return Path(tempfile.mkdtemp(prefix=name, dir=root))
-        except OSError as error:
-            last = error
-    raise last or OSError("no run-time folder")
+    def __init__(self) -> None:
+        """Make this agent's folder and remove those of agents that are gone.
+
+        Raises:
+            OSError: no folder could be made anywhere.
+        """
+        last: OSError | None = None
+        for root in _roots():
+            try:
+                remove_abandoned(root)
+                self.path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=root))
+                self._lock = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                fcntl.flock(self._lock, fcntl.LOCK_EX)
+            except OSError as error:
+                last = error
+            else:
+                return
+        raise last or OSError("no run-time folder")
+
+    def remove(self) -> None:
+        """Remove the folder and everything in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
 
 
 def _roots() -> list[Path]:
@@ -47,16 +57,16 @@ def _roots() -> list[Path]:
 def remove_abandoned(root: Path) -> None:
     """Remove the folders of this user's agents that no longer run."""
     for path in root.glob(_PREFIX + "*"):
-        parts = path.name[len(_PREFIX) :].split("-")
         try:
-            pid, ticks = int(parts[0]), int(parts[1])
             is_ours = path.stat().st_uid == os.getuid()
-        except (ValueError, IndexError, OSError):
+            fd = os.open(path / _LOCK, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            continue  # somebody else's, or one that is being made just now
+        try:
+            if is_ours:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path, ignore_errors=True)
+        except BlockingIOError:
             continue
-        if is_ours and proc.start_ticks(pid) != ticks:
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def remove(path: Path) -> None:
-    """Remove the folder and everything in it."""
-    shutil.rmtree(path, ignore_errors=True)
+        finally:
+            os.close(fd)

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from rankscope.agent import runtime
 from rankscope.agent.console import Console
 from rankscope.agent.health import HealthError, HealthProcess, HealthStatus, Phase, StatusWriter
 from rankscope.agent.logs.process import LogCapture
+from rankscope.agent.runtime import RuntimeFolder
 from rankscope.agent.settings import Settings
 from rankscope.watchdog import environment
 from rankscope.watchdog.page import PageReader, create_page
@@ -41,7 +41,8 @@ class Services:
     def __init__(self, settings: Settings, console: Console) -> None:
         self._settings = settings
         self._console = console
-        self._folder = self._make_folder()
+        self._runtime = self._make_folder()
+        self._folder = self._runtime.path if self._runtime is not None else None
         self._timer_file = ""
         self._timers: FileTimerServer | None = None
         self._health: HealthProcess | None = None
@@ -49,9 +50,9 @@ class Services:
         self.page: PageReader | None = None
         self.logs: LogCapture | None = None
 
-    def _make_folder(self) -> Path | None:
+    def _make_folder(self) -> RuntimeFolder | None:
         try:
-            return runtime.create_runtime_folder()
+            return RuntimeFolder()
         except OSError as error:
             self._console.say(
                 f"no run-time folder ({error.strerror or error}): no progress page, timers or health server"
@@ -131,14 +132,18 @@ class Services:
             self._status.close()
         if self.page is not None:
             self.page.close()
-        if self._folder is not None:
-            runtime.remove(self._folder)
+        if self._runtime is not None:
+            self._runtime.remove()
 
     # For the workers.
 
     def prepare_page(self, slots: int) -> None:
         """Empty the page's slots, or make the page, before as many workers start."""
         if self._folder is None:
+            return
+        if not self._folder.is_dir():
+            self._console.once(f"the run-time folder {self._folder} is gone: no progress page, no timers")
+            self.page = None
             return
         try:
             if self.page is None or self.page.slots != slots:
@@ -160,7 +165,7 @@ class Services:
         env: dict[str, str] = {environment.AGENT_PID: str(os.getpid())}
         if self.page is not None:
             env |= {environment.PAGE: self.page_path, environment.SLOT: str(local_rank)}
-        if self._timers is not None:
+        if self._timers is not None and Path(self._timer_file).exists():
             env[environment.TIMER_FILE] = self._timer_file
         return env
 

@@ -42,7 +42,6 @@ from rankscope.watchdog.timers.wire import FileTimerRequest
 
 _LEAST_INTERVAL: Final = 2.0
 """Seconds between two looks from which they say something about activity."""
-_MOST_ANCESTORS: Final = 64
 
 
 class Session(Reporter):
@@ -57,6 +56,7 @@ class Session(Reporter):
     Attributes:
         decision: the last one, also when it was torch's.
         restarts: tells restarts left and allowed; set by the agent.
+        exit_codes: tells the exit codes of ranks that torch has reaped; set by the agent.
         launch: the workers of the current launch.
     """
 
@@ -66,8 +66,9 @@ class Session(Reporter):
         self.run_id = run_id
         self.settings = settings
         self.console = Console()
-        self.folder = job_folder(run_id)
-        self.records = Records(self.folder, self.console.once)
+        alone = nodes.endswith(":1")
+        self.records = Records(job_folder(run_id), self.console.once, shared=not alone)
+        self.folder = self.records.folder
         self.services = Services(settings, self.console)
         self.evidence = EvidenceTaker(run_id, self.records)
         self.ledger = Ledger(self.records, run_id=run_id, command=command, nodes=nodes)
@@ -77,8 +78,10 @@ class Session(Reporter):
             evidence=self.evidence,
             reporter=self,
             new_incident=lambda: new_incident_id(time.time()),
+            exit_codes=self._reaped_codes,
             enabled=settings.hang_detection,
         )
+        self.exit_codes: Callable[[], dict[int, int]] = dict
         self.decision: Decision | None = None
         self.restarts: Callable[[], tuple[int, int]] = lambda: (0, 0)
         self.launch: Launch | None = None
@@ -125,6 +128,9 @@ class Session(Reporter):
 
     def _write_agent(self, phase: str) -> None:
         self.ledger.agent_is(phase, self.launch, address=self.services.address, page=self.services.page_path)
+
+    def _reaped_codes(self) -> dict[int, int]:
+        return self.exit_codes()
 
     # What the main thread tells the session.
 
@@ -300,14 +306,7 @@ class Session(Reporter):
     def _is_ours(self, pid: int) -> bool:
         """Whether a pid is a worker of this agent or descends from one."""
         workers = {worker.pid for worker in (self.launch.workers if self.launch else ())}
-        for _ in range(_MOST_ANCESTORS):
-            if pid in workers:
-                return True
-            facts = proc.read_facts(pid, now=0.0)
-            if facts is None or facts.parent <= 1:
-                return False
-            pid = facts.parent
-        return False
+        return proc.descends_from(pid, workers)
 
     def _on_timers_expired(self, pid: int, requests: Sequence[FileTimerRequest]) -> None:
         asking = signal_of(requests)

@@ -240,5 +240,7 @@ def _health_port(chosen: int | None, environ: Mapping[str, str]) -> int | None:
     """Torch's own variable names the port too; torch logs and goes on when it is no number."""
     if chosen is not None:
         return chosen
-    text = environ.get("TORCHELASTIC_HEALTH_CHECK_PORT", "")
-    return int(text) if text.isdigit() and int(text) <= MAX_PORT else None
+    try:
+        return _port(environ.get("TORCHELASTIC_HEALTH_CHECK_PORT", ""))
+    except ValueError:
+        return None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import re
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ from rankscope.agent.elastic import DiagElasticAgent
 from rankscope.agent.logs.specs import CapturedLogsSpecs
 from rankscope.agent.session import Session
 
+_PLAIN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 DEFAULT_MASTER_PORT = 29500
 """torchrun's default for the static rendezvous."""
 
@@ -41,8 +43,8 @@ def config_of(arguments: argparse.Namespace) -> tuple[LaunchConfig, Callable[...
         given = arguments.rdzv_id
         arguments.rdzv_backend = "c10d"
         arguments.rdzv_endpoint = "localhost:0"
-        # torchrun makes one up here, so a name the user gave can do no harm and is easier to ask for.
-        arguments.rdzv_id = str(uuid.uuid4()) if given in ("none", "") else given
+        # torchrun makes one up here, whatever it was given; torch makes file names of it: a plain one stays.
+        arguments.rdzv_id = given if given != "none" and _PLAIN_ID.fullmatch(given) else str(uuid.uuid4())
     if arguments.master_port is None:
         arguments.master_port = DEFAULT_MASTER_PORT
     config, entrypoint, entry_arguments = config_from_args(arguments)

@@ -82,11 +82,13 @@ class Watch:
         evidence: EvidenceTaker,
         reporter: Reporter,
         new_incident: Callable[[], str],
+        exit_codes: Callable[[], dict[int, int]],
         enabled: bool = True,
     ) -> None:
         self._evidence = evidence
         self._reporter = reporter
         self._new_incident = new_incident
+        self._exit_codes = exit_codes
         self._enabled = enabled
         self.detector = Detector(settings)
         self._messages: queue.SimpleQueue[_Message] = queue.SimpleQueue()
@@ -249,7 +251,7 @@ class Watch:
     def _on_timer(self, pid: int, scope: str, number: int) -> None:
         if number > 0:
             self._signals.append((pid, number))
-        worker = self._launch.by_pid(pid) if self._launch else None
+        worker = self._observer.worker_of(pid) if self._observer else None
         rank = worker.rank if worker else -1
         if self._enabled:
             self._carry_out(self.detector.handle(TimerExpired(time.monotonic(), rank, scope)))
@@ -265,7 +267,8 @@ class Watch:
 
     def _on_capture(self, capture: Capture) -> None:
         if capture.which == "a":
-            self._incident = self._new_incident()
+            if not capture.again or not self._incident:
+                self._incident = self._new_incident()
             self._snapshots = {}
             self._reporter.on_suspected(self._incident, capture)
         launch, observer, cycle, which = self._launch, self._observer, self._cycle, capture.which
@@ -315,14 +318,15 @@ class Watch:
         diagnosis = judged.diagnosis
         if judged.cycle != self._cycle:
             return
-        self._diagnosis = diagnosis
+        before, self._diagnosis = self._diagnosis, diagnosis
         hang = diagnosis.verdict in ("RankCommHang", "RankNonCommHang", "Exited")
         self.detector.handle(Diagnosed(hang=hang, confidence=diagnosis.confidence))
-        self._reporter.on_diagnosed(diagnosis, judged.confirmed)
+        if not _says_the_same(before, diagnosis):
+            self._reporter.on_diagnosed(diagnosis, judged.confirmed)
 
     def _on_raised(self, pid: int) -> None:
         launch, observer, page = self._launch, self._observer, self._page
-        worker = launch.by_pid(pid) if launch else None
+        worker = observer.worker_of(pid) if observer else None
         if launch is None or observer is None or page is None or worker is None:
             return
         page.want_hold(False)
@@ -341,8 +345,10 @@ class Watch:
 
     def _ended(self) -> dict[int, ExitFacts]:
         now = time.monotonic()
+        codes = {**self._exit_codes(), **self._exits.codes}
         return {
-            rank: ExitFacts(code=None, seconds_ago=now - then) for rank, then in self.exit_times().items()
+            rank: ExitFacts(code=codes.get(rank), seconds_ago=now - then)
+            for rank, then in self.exit_times().items()
         }
 
     # The collector thread.
@@ -353,6 +359,16 @@ class Watch:
                 job()
             except Exception:
                 logger.exception("rankscope could not take evidence; training is untouched")
+
+
+def _says_the_same(before: Diagnosis | None, now: Diagnosis) -> bool:
+    """Whether a second look at the same incident came to the same end."""
+    return before is not None and (before.incident, before.verdict, before.kind, before.culprits) == (
+        now.incident,
+        now.verdict,
+        now.kind,
+        now.culprits,
+    )
 
 
 def _progress_seen(snapshots: Iterable[JobSnapshot]) -> bool:

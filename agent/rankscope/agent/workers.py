@@ -34,7 +34,3 @@ class Launch:
     restart_count: int
     world_size: int
     group_rank: int = 0
-
-    def by_pid(self, pid: int) -> WorkerRef | None:
-        """The worker with that pid."""
-        return next((worker for worker in self.workers if worker.pid == pid), None)

@@ -6,11 +6,13 @@ bounded moment and go on, and while the thread is stuck nothing more is given to
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 from collections.abc import Callable
 from typing import Final
 
+logger = logging.getLogger(__name__)
 PATIENCE: Final = 5.0
 """Seconds that a write may take before it counts as lost; an fsync on a busy disk takes up to about one."""
 
@@ -63,5 +65,8 @@ class FileWriter:
                 write.action()
             except OSError as error:
                 write.error = error
+            except Exception as error:
+                logger.exception("rankscope could not write a record")
+                write.error = OSError(f"not writable: {error!r}")
             finally:
                 write.done.set()

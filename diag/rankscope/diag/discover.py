@@ -13,7 +13,7 @@ import contextlib
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Final
 
@@ -129,9 +129,31 @@ def progress_of(rank: FoundRank, *, now_ns: int | None = None) -> Progress | Non
             view = page.read(rank.slot)
     except (OSError, IndexError):
         return None
-    if (view.pid, view.start_ticks) != (rank.pid, rank.start_ticks):
+    if not is_slot_of(view, rank.pid, rank.start_ticks):
         return None
     return progress_from_slot(view, now_ns=time.monotonic_ns() if now_ns is None else now_ns)
+
+
+def is_slot_of(view: SlotView, pid: int, start_ticks: int) -> bool:
+    """Whether a process claimed a slot, or a living one below it did (the worker is a shell script)."""
+    if (view.pid, view.start_ticks) == (pid, start_ticks):
+        return True
+    lives = view.pid > 0 and proc.start_ticks(view.pid) == view.start_ticks
+    return lives and proc.start_ticks(pid) == start_ticks and proc.descends_from(view.pid, (pid,))
+
+
+def behind_wrapper(rank: FoundRank) -> FoundRank:
+    """The rank as the process that claimed its slot, where the worker is a script that started it."""
+    if rank.page is None or rank.slot is None:
+        return rank
+    try:
+        with contextlib.closing(PageReader(rank.page)) as page:
+            view = page.read(rank.slot)
+    except (OSError, IndexError):
+        return rank
+    if not is_slot_of(view, rank.pid, rank.start_ticks):
+        return rank
+    return replace(rank, pid=view.pid, start_ticks=view.start_ticks)
 
 
 def progress_from_slot(view: SlotView, *, now_ns: int) -> Progress:

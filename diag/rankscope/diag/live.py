@@ -14,8 +14,8 @@ from typing import Final
 
 from rankscope.diag import proc
 from rankscope.diag.capture import Target, capture_ranks
-from rankscope.diag.discover import FoundJob, FoundRank, progress_of
-from rankscope.diag.model import JobSnapshot, RankSnapshot
+from rankscope.diag.discover import FoundJob, FoundRank, behind_wrapper, progress_of
+from rankscope.diag.model import ExitFacts, JobSnapshot, RankSnapshot
 from rankscope.diag.store.job import AgentFile, JobFolder
 
 INTERVAL: Final = 4.0
@@ -41,17 +41,21 @@ def is_running(folder: JobFolder) -> bool:
 
 
 def _ranks_of(agent: AgentFile) -> list[FoundRank]:
+    """All workers of an agent; none when they have all ended."""
+    if not any(_lives(worker.pid, worker.start_ticks) for worker in agent.workers):
+        return []
     return [
-        FoundRank(
-            rank=worker.rank,
-            pid=worker.pid,
-            start_ticks=worker.start_ticks,
-            local_rank=worker.local_rank,
-            page=agent.page or None,
-            slot=worker.local_rank,
+        behind_wrapper(
+            FoundRank(
+                rank=worker.rank,
+                pid=worker.pid,
+                start_ticks=worker.start_ticks,
+                local_rank=worker.local_rank,
+                page=agent.page or None,
+                slot=worker.local_rank,
+            )
         )
         for worker in agent.workers
-        if _lives(worker.pid, worker.start_ticks)
     ]
 
 
@@ -86,6 +90,7 @@ def take(job: FoundJob, *, timeout: float, node: str | None = None) -> JobSnapsh
             start_ticks=rank.start_ticks,
             node=host,
             progress=progress_of(rank),
+            exit=None if _lives(rank.pid, rank.start_ticks) else ExitFacts(code=None),
         )
         for rank in job.ranks
     ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -23,6 +23,7 @@ _BOOT_UNIX: Final = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 _NANO: Final = 1e-9
 _ASLEEP: Final = frozenset("SD")
 _SIGSTOP_BIT: Final = 1 << 18
+_MOST_ANCESTORS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +176,18 @@ def descendants(
         seen.update(level)
         found += level
     return tuple(found)
+
+
+def descends_from(pid: int, ancestors: Collection[int]) -> bool:
+    """Whether a process is one of ``ancestors``, or a child of one through any number of others."""
+    for _ in range(_MOST_ANCESTORS):
+        if pid in ancestors:
+            return True
+        entry = _entry(pid)
+        if entry is None or entry.parent <= 1:
+            return False
+        pid = entry.parent
+    return False
 
 
 def read_access(pid: int) -> Access:

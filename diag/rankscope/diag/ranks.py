@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from typing import Final
+
+MAX_RANKS: Final = 1 << 20
+"""More than any job has: a text that folds more is damaged, and is refused before it is unfolded."""
+
+_RUN: Final = re.compile(r"([0-9]{1,7})(?:-([0-9]{1,7}))?")
+_QUOTED: Final = 40  # characters of a refused text that the error repeats
 
 
 def fold_ranks(ranks: Iterable[int]) -> str:
@@ -26,13 +34,19 @@ def _fold_run(run: list[int]) -> str:
 
 
 def unfold_ranks(text: str) -> tuple[int, ...]:
-    """Read what ``fold_ranks`` wrote.
+    """Read what ``fold_ranks`` wrote: ranks in ascending order, no more of them than a job can have.
 
     Raises:
-        ValueError: the text is not a folded rank set.
+        ValueError: the text is not a folded rank set. It costs no more than the text is long.
     """
-    ranks: set[int] = set()
-    for part in filter(None, text.split(",")):
-        first, _, last = part.partition("-")
-        ranks.update(range(int(first), int(last or first) + 1))
-    return tuple(sorted(ranks))
+    runs: list[range] = []
+    for part in text.split(",") if text else ():
+        match = _RUN.fullmatch(part)
+        if match is None:
+            raise ValueError(f"not a set of ranks: {text[:_QUOTED]!r}")
+        first = int(match[1])
+        last = first if match[2] is None else int(match[2])
+        if last < first or last >= MAX_RANKS or (runs and first < runs[-1].stop):
+            raise ValueError(f"not a set of ranks in order below {MAX_RANKS}: {text[:_QUOTED]!r}")
+        runs.append(range(first, last + 1))
+    return tuple(rank for run in runs for rank in run)

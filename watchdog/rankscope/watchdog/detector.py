@@ -10,7 +10,7 @@ does) and never stops anything (``agent.policy`` decides). Transitions::
     confirming  b taken, nothing moved           -> confirmed    Confirmed
     confirmed   progress                         -> watching     Recovered
     confirmed   act-after limit passed           -> acting       ActDue
-    confirmed   published as working, now quiet  -> suspected    Capture a
+    confirmed   not told yet, or now quiet       -> suspected    Capture a, again
     any         CycleStarted                     -> watching
 """
 
@@ -20,7 +20,16 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Literal
 
-from rankscope.watchdog.limits import PAUSE, TICKING_LIMIT, WINDOW, Clocks, HangSettings, act_after
+from rankscope.watchdog.limits import (
+    EXIT_HANG_INTERVAL,
+    LOOK_AGAIN_AFTER,
+    PAUSE,
+    TICKING_LIMIT,
+    WINDOW,
+    Clocks,
+    HangSettings,
+    act_after,
+)
 from rankscope.watchdog.observations import (
     ActDue,
     Capture,
@@ -51,6 +60,7 @@ class _Suspicion:
     reason: str
     taken_at: float
     by_timer: bool = False
+    again: bool = False
     a_taken: bool = False
     communicating: frozenset[int] = frozenset()
 
@@ -74,6 +84,9 @@ class Detector:
         self._suspicion: _Suspicion | None = None
         self._act_after: float | None = None
         self._published_as: SinkClass = "none"
+        self._told = True
+        self._next_look = LOOK_AGAIN_AFTER
+        self._patient = False
 
     def handle(self, event: Event) -> tuple[Instruction, ...]:
         """Take in one event and say what is to be done now."""
@@ -100,12 +113,13 @@ class Detector:
         self._ticks.clear()
         self._suspicion = None
         self._act_after = None
+        self._told, self._next_look, self._patient = True, LOOK_AGAIN_AFTER, False
         self.situation = Situation()
 
     def _tick(self, tick: Tick) -> tuple[Instruction, ...]:
         previous = self._ticks[-1] if self._ticks else None
         if previous is not None and tick.now - previous.now > PAUSE:
-            return self._resumed(tick)
+            self._skip(tick.now - previous.now)
         self._remember(tick)
         if previous is not None and _moved(previous, tick):
             return self._progress(tick.now)
@@ -121,13 +135,20 @@ class Detector:
         while len(self._ticks) > 2 and tick.now - self._ticks[1].now >= WINDOW:  # noqa: PLR2004 - two ends
             self._ticks.popleft()
 
+    def _skip(self, seconds: float) -> None:
+        """The agent's own ticks stood still (a paused machine): that time is nobody's silence."""
+        self.last_progress += seconds
+        self._last_busy += seconds
+        self._last_lively += seconds
+        self._ticks.clear()
+
     def _resumed(self, tick: Tick) -> tuple[Instruction, ...]:
-        """The machine or the whole job was paused: nothing before counts."""
+        """The whole job was stopped by a signal: nothing before counts."""
         suspected = self.state in ("suspected", "confirming")
         gap = self.seconds_without_progress(tick.now)
         self._restart(tick.now)
         self._ticks.append(tick)
-        return (Cleared("the machine or the whole job was paused", gap),) if suspected else ()
+        return (Cleared("the whole job was stopped by a signal", gap),) if suspected else ()
 
     def _progress(self, now: float) -> tuple[Instruction, ...]:
         gap = self.seconds_without_progress(now)
@@ -136,11 +157,15 @@ class Detector:
             self.clocks.learn_busy(gap)
         self.clocks.learn_quiet(now - max(self.last_progress, self._last_lively))
         self.last_progress = self._last_busy = self._last_lively = now
+        published = state in ("confirmed", "acting") or (
+            self._suspicion is not None and self._suspicion.again
+        )
         self._suspicion = None
         self._act_after = None
-        if state in ("suspected", "confirming"):
-            return (Cleared("progress was seen", gap),)
-        return (Recovered(gap),) if state in ("confirmed", "acting") else ()
+        self._told, self._next_look, self._patient = True, LOOK_AGAIN_AFTER, False
+        if published:
+            return (Recovered(gap),)
+        return (Cleared("progress was seen", gap),) if state in ("suspected", "confirming") else ()
 
     def _judge(self, tick: Tick) -> Situation:
         first = self._ticks[0]
@@ -179,11 +204,13 @@ class Detector:
         return ()
 
     def _look_again(self, tick: Tick) -> tuple[Instruction, ...]:
-        """What was published of a rank that worked says nothing of the same rank gone quiet."""
-        if self._published_as not in _LIVELY:
-            return ()
-        reason = self._quiet_limit_passed(tick)
-        return self._suspect(reason, tick.now) if reason else ()
+        """What could not be told, or was told of a rank that worked, is gone over again."""
+        silent = self.seconds_without_progress(tick.now)
+        reason = self._quiet_limit_passed(tick) if self._published_as in _LIVELY else None
+        if reason is None and not self._told and silent >= self._next_look:
+            self._next_look = 2 * silent
+            reason = f"no progress for {silent:.0f} s"
+        return self._suspect(reason, tick.now, again=True) if reason else ()
 
     def _limit_passed(self, tick: Tick) -> str | None:
         now, name = tick.now, self.situation.sink_class
@@ -201,19 +228,23 @@ class Detector:
         return None
 
     def _quiet_limit(self, tick: Tick) -> float:
-        return self.clocks.quiet_limit(young_children=_young_children(tick, self.last_progress))
+        return self.clocks.quiet_limit(patient=self._patient or _young_children(tick, self.last_progress))
 
     def _quiet_limit_passed(self, tick: Tick) -> str | None:
         quiet_for = tick.now - max(self.last_progress, self._last_lively)
         if self.situation.sink_class in _LIVELY or quiet_for < self._quiet_limit(tick):
             return None
+        if _some_are_done(tick) and not self.situation.waiting and quiet_for < EXIT_HANG_INTERVAL:
+            return None
         silent = self.seconds_without_progress(tick.now)
         return f"no progress for {silent:.0f} s and nobody is working"
 
-    def _suspect(self, reason: str, now: float, *, by_timer: bool = False) -> tuple[Instruction, ...]:
+    def _suspect(
+        self, reason: str, now: float, *, by_timer: bool = False, again: bool = False
+    ) -> tuple[Instruction, ...]:
         self.state = "suspected"
-        self._suspicion = _Suspicion(reason, taken_at=now, by_timer=by_timer)
-        return (Capture("a", reason, self.situation.sinks),)
+        self._suspicion = _Suspicion(reason, taken_at=now, by_timer=by_timer, again=again)
+        return (Capture("a", reason, self.situation.sinks, again),)
 
     def _want_second(self, now: float) -> tuple[Instruction, ...]:
         suspicion = self._suspicion
@@ -221,7 +252,7 @@ class Detector:
             return ()
         self.state = "confirming"
         suspicion.taken_at = now
-        return (Capture("b", suspicion.reason, self.situation.sinks),)
+        return (Capture("b", suspicion.reason, self.situation.sinks, suspicion.again),)
 
     def _captured(self, event: Captured) -> tuple[Instruction, ...]:
         suspicion = self._suspicion
@@ -240,10 +271,14 @@ class Detector:
         self.situation = self._judge(self._ticks[-1]) if self._ticks else self.situation
         silent = self.seconds_without_progress(now)
         lively = self.situation.sink_class == "busy" and silent < self.clocks.busy_limit()
-        if lively and not suspicion.by_timer:
+        if lively and not suspicion.by_timer and not suspicion.again:
             self.state = "watching"
             self._suspicion = None
             return (Cleared("the awaited ranks are working", silent),)
+        if self._wants_patience(suspicion, silent):
+            self.state, self._patient = "watching", True
+            self._suspicion = None
+            return (Cleared("nobody waits for anybody, and the job is little known yet", silent),)
         self.state = "confirmed"
         self._published_as = self.situation.sink_class
         return (
@@ -256,9 +291,20 @@ class Detector:
             ),
         )
 
+    def _wants_patience(self, suspicion: _Suspicion, silent: float) -> bool:
+        """All are quiet and nobody waits: so does the first end of an epoch look."""
+        if suspicion.by_timer or self.situation.waiting or not self.clocks.little_known:
+            return False
+        return silent < self.clocks.quiet_limit(patient=True)
+
     def _diagnosed(self, event: Diagnosed) -> None:
-        if self.state == "confirmed":
-            self._act_after = act_after(self.settings, hang=event.hang, confidence=event.confidence)
+        if self.state != "confirmed":
+            return
+        lively = self._published_as in _LIVELY
+        self._told = event.hang
+        self._act_after = act_after(
+            self.settings, hang=event.hang, confidence=event.confidence, lively=lively
+        )
 
     def _act(self, tick: Tick) -> tuple[Instruction, ...]:
         silent = self.seconds_without_progress(tick.now)
@@ -288,6 +334,10 @@ def _logs_grew(first: Tick, tick: Tick) -> bool:
 
 def _log_bytes(ranks: tuple[RankObservation, ...]) -> int:
     return sum(rank.log_bytes for rank in ranks)
+
+
+def _some_are_done(tick: Tick) -> bool:
+    return any(not rank.alive for rank in tick.ranks)
 
 
 def _young_children(tick: Tick, last_progress: float) -> bool:

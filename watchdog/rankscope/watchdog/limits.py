@@ -53,16 +53,25 @@ class HangSettings:
     act_after: float | None = None
 
 
-def act_after(settings: HangSettings, *, hang: bool, confidence: str) -> float | None:
-    """Seconds without progress after which a published diagnosis is acted on, ``None`` for never.
+EXIT_HANG_INTERVAL: Final = 600.0
+"""Some ranks have ended, nobody waits for them, the rest lingers (AIMaster's job-exit-hang-interval)."""
+FEW_SIGNS: Final = 20
+"""Signs of progress up to which a job in which nobody waits is too little known for a short limit."""
+LOOK_AGAIN_AFTER: Final = 60.0
+"""Seconds of silence from which what could not be told is looked at again, then at each doubling."""
 
-    A number given by the user holds whatever the confidence, as in AIMaster.
+
+def act_after(settings: HangSettings, *, hang: bool, confidence: str, lively: bool) -> float | None:
+    """Seconds without progress after which what was published is acted on, ``None`` for never.
+
+    A number given by the user holds whatever the confidence, as in AIMaster. Silence that nobody could
+    explain is acted on as late as a hang of low confidence, but not while an awaited rank works.
     """
     if settings.act_after is not None:
         return settings.act_after
-    if not hang:
-        return None
-    return ACT_AFTER_HIGH if confidence == "high" else ACT_AFTER_OTHER
+    if hang:
+        return ACT_AFTER_HIGH if confidence == "high" else ACT_AFTER_OTHER
+    return None if lively else ACT_AFTER_OTHER
 
 
 @dataclass(slots=True)
@@ -100,11 +109,20 @@ class Clocks:
         """Whether too little progress was seen to know the job's rhythm."""
         return self.signs < WARM_UP_GAPS
 
-    def quiet_limit(self, *, young_children: bool) -> float:
-        """Seconds without progress and without activity after which a rank is suspected."""
+    @property
+    def little_known(self) -> bool:
+        """Whether the job has shown too little of itself for a short limit when nobody waits for anybody."""
+        return self.signs < FEW_SIGNS
+
+    def quiet_limit(self, *, patient: bool) -> float:
+        """Seconds without progress and without activity after which a rank is suspected.
+
+        Args:
+            patient: take the long limit (loader workers have just started, or nobody waits for anybody).
+        """
         if self.settings.diagnose_after is not None:
             return self.settings.diagnose_after
-        if self.warming_up or young_children:
+        if self.warming_up or patient:
             limit = QUIET_CEILING
         else:
             longest = max(self._quiet_gaps, default=0.0)

@@ -114,11 +114,13 @@ class Capture:
         which: ``a`` opens a suspicion, ``b`` confirms or clears it.
         reason: why, for a person.
         suspects: the ranks that others seem to wait for.
+        again: whether the same silence was published before: its incident is gone over once more.
     """
 
     which: Literal["a", "b"]
     reason: str
     suspects: tuple[int, ...] = ()
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)

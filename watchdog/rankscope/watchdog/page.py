@@ -11,12 +11,12 @@ Layout (little endian), sizes in bytes::
     slot   4096   0    identity (probe, once)  rank i64, pid i64, start ticks u64
                   64   step (training thread)  count u64, time u64, count again u64
                   128  beat (probe thread)     time u64, flags u64
-                  192  raised (raising thread) time u64, text 120
                   320  answer (agent)          time u64: the raiser may go on
                   384  stage (training thread) version u64, limit f64, text 112
-                  512  groups (probe thread)   version u64, count u64, 40 entries, version again
+                  512  groups (probe thread)   version u64, count u64, 32 entries, version again
                   entry 80                     name 48, size, enqueued, completed i64, members hash u64
-                  3744 raised at (raising)     function, file and line of the user's code, text 352
+                  3200 raised (raising thread) time u64, text 504
+                  3712 raised at (the same)    line, function and file of the user's code, text 384
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ MAGIC: Final = b"RSPG"
 VERSION: Final = 1
 HEADER_SIZE: Final = 64
 SLOT_SIZE: Final = 4096
-MAX_GROUPS: Final = 40
+MAX_GROUPS: Final = 32
 _HEADER: Final = struct.Struct("<4sIIII")
 _HOLD_OFFSET: Final = 16
 _IDENTITY: Final = struct.Struct("<qqQ")
 _STEP: Final = struct.Struct("<QQQ")
 _BEAT: Final = struct.Struct("<QQ")
-_RAISED: Final = struct.Struct("<Q120s")
-_PLACE: Final = struct.Struct("<352s")
+_RAISED: Final = struct.Struct("<Q504s")
+_PLACE: Final = struct.Struct("<384s")
 _ANSWER: Final = struct.Struct("<Q")
 _GROUP: Final = struct.Struct("<48sqqqQ")
 _VERSION_COUNT: Final = struct.Struct("<QQ")
 _U64: Final = struct.Struct("<Q")
 _STEP_AT: Final = 64
 _BEAT_AT: Final = 128
-_RAISED_AT: Final = 192
+_RAISED_AT: Final = 3200
 _ANSWER_AT: Final = 320
 _GROUPS_AT: Final = 512
 _GROUPS_END: Final = _GROUPS_AT + _VERSION_COUNT.size + MAX_GROUPS * _GROUP.size
@@ -202,7 +202,7 @@ class SlotWriter:
             packed = f"{line}\n{function[:120]}\n{file}".encode("utf-8", "replace")
             if len(packed) <= _PLACE.size:
                 _PLACE.pack_into(self._map, self._base + _PLACE_AT, packed)
-        _RAISED.pack_into(self._map, self._base + _RAISED_AT, now_ns, text.encode("utf-8", "replace")[:120])
+        _RAISED.pack_into(self._map, self._base + _RAISED_AT, now_ns, text.encode("utf-8", "replace")[:504])
 
     def hold_wanted(self) -> bool:
         """Whether the agent wants a raising worker to wait while evidence is taken."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import atexit
+import contextlib
 import os
 import shutil
 import sys
@@ -23,11 +25,21 @@ def main(arguments: Sequence[str]) -> int:
     Returns:
         0 done, 1 failed (as torchrun), 2 usage, 75 run it again.
     """
+    _open_standard_streams()
     try:
         return run(parse(list(arguments)))
     except RankscopeError as error:
         sys.stderr.write(f"diag run: {error}\n")
         return error.exit_code
+
+
+def _open_standard_streams() -> None:
+    """Put /dev/null where the caller closed one: the next file opened would take its place."""
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -77,8 +89,8 @@ def check_script(arguments: argparse.Namespace) -> None:
         UsageError: the script or command does not exist.
     """
     script: str = arguments.training_script
-    if arguments.module:
-        return
+    if arguments.module or script == "-" or "${" in script:
+        return  # a module, a script on stdin, a name that torch completes for each rank
     if arguments.no_python and not arguments.run_path:
         if shutil.which(script) is None:
             raise UsageError(f"no such command: {script}")
@@ -106,7 +118,7 @@ def _launch(
     entry_arguments: list[str],
     settings: Settings,
     arguments: argparse.Namespace,
-) -> int:
+) -> NoReturn:
     from torch.distributed.elastic.multiprocessing import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, record
 
@@ -125,8 +137,8 @@ def _launch(
         settings.log_capture,  # type: ignore[arg-type]
         redirects_given=arguments.redirects != "0" or arguments.logs_specs is not None,
         tee_given=arguments.tee != "0",
-        stdin_tty=sys.stdin.isatty(),
-        stdout_tty=sys.stdout.isatty(),
+        stdin_tty=os.isatty(0),
+        stdout_tty=os.isatty(1),
     )
     if not capture and settings.log_capture != "off":
         session.console.say(why)
@@ -147,4 +159,17 @@ def _launch(
         traceback.print_exc()
     finally:
         session.close(result=result, exit_code=code)
-    return code
+    _leave(code)
+
+
+def _leave(code: int) -> NoReturn:
+    """End this process with ``code`` whatever the interpreter's teardown would meet.
+
+    A thread that a signal left in torch's store aborts it there (134 instead of the code, seen once), and one
+    that is stuck on a lost share would keep it for ever.
+    """
+    atexit._run_exitfuncs()  # noqa: SLF001 - what a normal end runs
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(code)

@@ -38,12 +38,20 @@ class Activity:
         why: the counters behind it, as a sentence; ``""`` when unknown.
         stirred: whether its main thread slept and woke more often than a hung one can.
         seconds: length of the window, 0 when unknown.
+        main_cpu: share of one core that the main thread used (run delay counted); other_cpu that of all
+            other threads together.
     """
 
     level: ActivityLevel
     why: str = ""
     stirred: bool = False
     seconds: float = 0.0
+    main_cpu: float = 0.0
+    other_cpu: float = 0.0
+
+    def thread_computes(self, *, main: bool) -> bool:
+        """Whether the main thread, or else the others, used the CPU; whose helpers did means nothing."""
+        return (self.main_cpu if main else self.other_cpu) >= BUSY_CPU
 
 
 UNKNOWN: Final = Activity("unknown")
@@ -91,15 +99,15 @@ def measure(earlier: RankSnapshot | None, latest: RankSnapshot, *, other_threads
         f" in {seconds:.1f} s"
     )
     others = (after.other_cpu_seconds - before.other_cpu_seconds) / seconds
-    if other_threads and others >= BUSY_CPU:
-        return Activity("busy", f"{why}; its other threads {100 * others:.0f} % CPU", stirred, seconds)
-    children = _busy_child(earlier, latest, seconds)
-    if children:
-        return Activity("busy", f"{why}; {children}", stirred, seconds)
-    if cpu >= BUSY_CPU or io >= BUSY_IO:
-        return Activity("busy", why, stirred, seconds)
     quiet = cpu < QUIET_CPU and io < QUIET_IO and not stirred
-    return Activity("quiet" if quiet else "ticking", why, stirred, seconds)
+    level: ActivityLevel = "quiet" if quiet else "ticking"
+    if other_threads and others >= BUSY_CPU:
+        level, why = "busy", f"{why}; its other threads {100 * others:.0f} % CPU"
+    elif (children := _busy_child(earlier, latest, seconds)) is not None:
+        level, why = "busy", f"{why}; {children}"
+    elif cpu >= BUSY_CPU or io >= BUSY_IO:
+        level = "busy"
+    return Activity(level, why, stirred, seconds, cpu, others)
 
 
 def same_process(before: ProcessFacts, after: ProcessFacts) -> bool:

@@ -45,6 +45,8 @@ Label = Literal[
 ]
 
 _NEVER: Final = re.compile(r"(?!)")
+_CUT_MESSAGE: Final = 100  # characters: shorter messages are whole (measured: cut after 120)
+_CUT_WORDS: Final = 5  # characters of the words that must be left: "Conne"
 _REMEMBERED: Final = 65_536  # distinct frames and files
 
 
@@ -254,8 +256,17 @@ class Catalogue:
         return any(_matches(pattern, frame) for frame in thread.frames for pattern in self.thread_frames)
 
     def is_consequence(self, message: str) -> bool:
-        """Whether a rank that ended with this message died of another rank's end."""
-        return any(words in message for words in self.exit_consequences)
+        """Whether a rank that ended with this message died of another rank's end.
+
+        Messages are cut to a line's length: one that ends inside such words counts as well.
+        """
+        if any(words in message for words in self.exit_consequences):
+            return True
+        return len(message) >= _CUT_MESSAGE and any(
+            message.endswith(words[:length])
+            for words in self.exit_consequences
+            for length in range(_CUT_WORDS, len(words))
+        )
 
 
 @functools.lru_cache(maxsize=1)

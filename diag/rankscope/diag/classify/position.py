@@ -45,6 +45,8 @@ class Position:
         call: short name: ``all_reduce``, else the user's function, else the leaf's.
         user_frame: innermost frame of the user's own code, ``None`` when there is none.
         by_source: whether the wait was read from the source line, not from a frame.
+        for_thread: whether it is a main thread that waits for another thread of its process, and which
+            of several could not be told: its stack does not say where the rank stands.
     """
 
     thread: ThreadStack
@@ -53,6 +55,7 @@ class Position:
     call: str
     user_frame: Frame | None
     by_source: bool = False
+    for_thread: bool = False
 
     @property
     def leaf(self) -> Frame | None:
@@ -84,15 +87,34 @@ def read_position(rank: RankSnapshot, *, catalogue: Catalogue, source_line: Sour
         return position
     others = [t for t in rank.threads if not t.is_main and not catalogue.is_auxiliary(t)]
     waits_for_thread = _waits_for_thread(position, catalogue)
+    found = [_of_thread(thread, None, catalogue, source_line) for thread in others]
     if waits_for_thread:
-        for thread in others:
-            other = _of_thread(thread, None, catalogue, source_line)
+        for other in found:
             if other.waiting == "communication":
                 return other
-    holder = next((thread for thread in others if thread.holds_gil), None)
-    if holder is not None and not main.holds_gil and (holder.active is False or waits_for_thread):
-        return _of_thread(holder, None, catalogue, source_line)
-    return position
+    in_backward = position.waiting == "perhaps"  # it may compute itself: what other threads run says nothing
+    holder = next((other for other in found if other.thread.holds_gil), None)
+    if holder is not None and not main.holds_gil:
+        if holder.thread.active is False or (waits_for_thread and not in_backward):
+            return holder
+    if not waits_for_thread or in_backward:
+        return position
+    return _of_the_worker(position, [other for other in found if other.user_frame is not None], catalogue)
+
+
+def _of_the_worker(main: Position, workers: list[Position], catalogue: Catalogue) -> Position:
+    """The program may run in a thread while the main thread only joins it, or waits for an event of it.
+
+    A thread in a wait for other ranks decides; else the only one that runs the user's code, if the main
+    thread stands in ``threading``: a lock of the user's own line may be held by any of them.
+    """
+    waiting = next((one for one in workers if one.waiting is not None), None)
+    if waiting is not None:
+        return waiting
+    leaf = main.leaf
+    if not workers or main.label == "exit" or leaf is None or catalogue.label(leaf) != "lock":
+        return main
+    return workers[0] if len(workers) == 1 else replace(main, for_thread=True)
 
 
 def _wchan(rank: RankSnapshot) -> str | None:

@@ -12,7 +12,7 @@ from rankscope.diag.classify.activity import Activity, frozen_state, measure, sa
 from rankscope.diag.classify.catalogue import Catalogue
 from rankscope.diag.classify.kinds import Cause, Suspect, cause_of
 from rankscope.diag.classify.position import Position, SourceLine, Waiting, read_position
-from rankscope.diag.classify.waits import Waits, advanced, entered, read_waits
+from rankscope.diag.classify.waits import OpenCollective, Waits, advanced, entered, read_waits
 from rankscope.diag.model import JobSnapshot, RankSnapshot
 
 
@@ -59,6 +59,11 @@ class RankView:
         return self.position is not None
 
     @property
+    def alive(self) -> bool:
+        """Whether anything was read from its process, which has not ended."""
+        return not self.gone and (self.seen or self.latest.facts is not None)
+
+    @property
     def moved(self) -> bool:
         """Whether it stood in another function in the first snapshot."""
         return (
@@ -81,7 +86,7 @@ class JobView:
         ranks: one view a rank that has a snapshot, by rank.
         waits: by sequence numbers.
         samples: further snapshots of the suspected ranks in quick succession, oldest first.
-        silent_seconds: how long a watcher has seen no progress, ``None`` when nobody watched.
+        silent_seconds: how long a watcher has seen no progress, ``None`` when nobody watched. Only told.
     """
 
     latest: JobSnapshot
@@ -95,16 +100,30 @@ class JobView:
 
     @property
     def rhythm_known(self) -> bool:
-        """Whether anything says that the job should have moved: a watcher, steps or collectives.
+        """Whether this launch of the job was seen to move: an optimizer step, or a collective completed.
 
-        Two looks a few seconds apart at processes that sleep say nothing: a server that waits for requests
-        looks the same.
+        Silence alone says nothing, however long: a server that waits for requests, and a job that has not
+        begun, look the same.
         """
-        return self.silent_seconds is not None or any(
-            view.latest.progress is not None
-            and (view.latest.progress.step > 0 or view.latest.progress.groups)
+        pages = (
+            snapshot.progress
             for view in self.ranks
+            for snapshot in (view.latest, view.earlier)
+            if snapshot is not None and snapshot.progress is not None
         )
+        return any(page.step > 0 or any(group.completed > 0 for group in page.groups) for page in pages)
+
+    @property
+    def missing(self) -> tuple[OpenCollective, ...]:
+        """Open collectives that some member has not entered."""
+        return tuple(one for one in self.waits.open if one.absent)
+
+    @property
+    def static_open(self) -> OpenCollective | None:
+        """A collective that was open over the whole pair: nothing completed, nothing newly entered."""
+        if not self.paired or not self.waits.open or self.progress is not None or self.entered_new:
+            return None
+        return self.waits.open[0]
 
     @property
     def paired(self) -> bool:
@@ -161,7 +180,7 @@ def look(
         for rank in sorted(latest.ranks, key=lambda rank: rank.rank)
     ]
     settled = tuple(_settle(views))
-    elsewhere = {view.rank for view in settled if view.seen and view.waiting is None}
+    elsewhere = {view.rank for view in settled if view.gone or _is_elsewhere(view)}
     waits = read_waits(latest.ranks, elsewhere=elsewhere)
     return JobView(latest, earlier, settled, waits, catalogue, line_of, samples, silent_seconds)
 
@@ -178,6 +197,11 @@ def _rank_view(
     others = any(not thread.is_main and not catalogue.is_auxiliary(thread) for thread in rank.threads)
     activity = measure(old, rank, other_threads=others)
     return RankView(rank, old, position, before, activity, position.waiting if position else None)
+
+
+def _is_elsewhere(view: RankView) -> bool:
+    """Whether its stack shows it outside of any wait; one that only waits for a thread does not."""
+    return view.position is not None and view.waiting is None and not view.position.for_thread
 
 
 def _same(old: RankSnapshot, new: RankSnapshot) -> bool:
@@ -206,9 +230,11 @@ def _settle(views: list[RankView]) -> Iterable[RankView]:
 
 
 def _computes(view: RankView) -> bool:
-    """A backward that uses the CPU computes; a wait for the GPU may spin, which means nothing."""
+    """A backward whose thread uses the CPU computes; a wait for the GPU may spin, which means nothing."""
     position = view.position
-    return position is not None and position.label == "backward" and view.activity.level == "busy"
+    if position is None or position.label != "backward":
+        return False
+    return view.activity.thread_computes(main=position.thread.is_main)
 
 
 def live_ranks(job: JobView) -> list[RankView]:

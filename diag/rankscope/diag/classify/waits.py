@@ -33,6 +33,10 @@ class OpenCollective:
     done: tuple[int, ...]
     complete: bool
 
+    def may_hold(self, rank: int) -> bool:
+        """Whether a rank may be a member: it is one, or not all members told their numbers."""
+        return not self.complete or rank in {*self.waiting, *self.absent, *self.done}
+
 
 @dataclass(frozen=True, slots=True)
 class Waits:
@@ -80,8 +84,8 @@ def read_waits(ranks: Iterable[RankSnapshot], *, elsewhere: Collection[int] = ()
 
     Args:
         ranks: the ranks.
-        elsewhere: ranks whose stack shows them outside of any wait: an asynchronous collective they
-            started does not hold them.
+        elsewhere: ranks whose stack shows them outside of any wait, and ranks that have ended: an
+            asynchronous collective they started does not hold them.
     """
     members: dict[str, dict[int, tuple[int, int]]] = {}
     sizes: dict[str, int] = {}

@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -25,6 +26,8 @@ EXIT_USAGE: Final = 2
 EXIT_HANG: Final = 3
 EXIT_SLOW: Final = 4
 EXIT_UNKNOWN: Final = 5
+_LONGEST: Final = 86400.0
+"""Seconds; nobody waits longer than a day for a look."""
 _EXIT_CODES: Final = {
     "Healthy": EXIT_HEALTHY,
     "RankCommHang": EXIT_HANG,
@@ -34,6 +37,13 @@ _EXIT_CODES: Final = {
     "RankNonCommSlow": EXIT_SLOW,
     "Unknown": EXIT_UNKNOWN,
 }
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < _LONGEST:
+        raise ValueError
+    return value
 
 
 class _Parser(argparse.ArgumentParser):
@@ -69,11 +79,11 @@ def prepare_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--full", action="store_true", help="all stacks, auxiliary threads included")
     parser.add_argument(
-        "--timeout", type=float, default=20.0, metavar="S", help="seconds one look may take (default 20)"
+        "--timeout", type=_seconds, default=20.0, metavar="S", help="seconds one look may take (default 20)"
     )
     parser.add_argument(
         "--interval",
-        type=float,
+        type=_seconds,
         default=INTERVAL,
         metavar="S",
         help=f"seconds between the two looks (default {INTERVAL:g})",
@@ -89,8 +99,6 @@ def main(arguments: Sequence[str]) -> int:
         of several jobs.
     """
     options = prepare_parser().parse_args(arguments)
-    if options.timeout <= 0 or options.interval <= 0:
-        raise UsageError("--timeout and --interval: a positive number of seconds expected")
     diagnoses = list(_diagnoses(options))
     for diagnosis in diagnoses:
         _show(diagnosis, options)
@@ -104,7 +112,7 @@ def _diagnoses(options: argparse.Namespace) -> Sequence[Diagnosis]:
     if options.pid:
         if options.job:
             raise UsageError("give a job or --pid, not both")
-        return [_analyze_live(job, options) for job in _jobs_of_pids(options.pid)]
+        return _analyze_all(_jobs_of_pids(options.pid), options)
     if options.job is None:
         jobs = find_jobs()
         if not jobs:
@@ -112,7 +120,7 @@ def _diagnoses(options: argparse.Namespace) -> Sequence[Diagnosis]:
                 "no training job runs on this host",
                 hint="name one: diag analyze RUN_ID, or --pid PID",
             )
-        return [_analyze_live(job, options) for job in jobs]
+        return _analyze_all(jobs, options)
     folder = find_job(options.job)
     if options.incident or options.all:
         return _stored(folder, options)
@@ -131,6 +139,12 @@ def _jobs_of_pids(texts: Sequence[str]) -> Sequence[FoundJob]:
     if not found.jobs:
         raise UsageError(f"--pid {','.join(texts)}: no training process there")
     return found.jobs
+
+
+def _analyze_all(jobs: Sequence[FoundJob], options: argparse.Namespace) -> Sequence[Diagnosis]:
+    """All jobs at the same time: each look takes seconds, mostly of waiting."""
+    with ThreadPoolExecutor(max_workers=len(jobs)) as pool:
+        return list(pool.map(lambda job: _analyze_live(job, options), jobs))
 
 
 def _analyze_live(job: FoundJob, options: argparse.Namespace) -> Diagnosis:
@@ -178,4 +192,8 @@ def _show(diagnosis: Diagnosis, options: argparse.Namespace) -> None:
 
     from rankscope.diag.report.text import render_text
 
-    render_text(diagnosis, console=Console(highlight=False), full=options.full)
+    try:
+        render_text(diagnosis, console=Console(highlight=False), full=options.full)
+    except SystemExit:
+        # Rich ends the process when the reader has gone; the verdict is the exit status all the same.
+        return

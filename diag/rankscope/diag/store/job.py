@@ -6,9 +6,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -16,6 +19,9 @@ import msgspec
 from rankscope.diag.errors import StoreError, UsageError
 from rankscope.diag.model import SCHEMA
 from rankscope.diag.store.files import read_json
+
+_LONGEST_NAME: Final = 200
+"""A file name may have 255 bytes; some are left for what is written beside and renamed."""
 
 
 class JobFile(msgspec.Struct, frozen=True):
@@ -67,15 +73,28 @@ def home(environ: Mapping[str, str] = os.environ) -> Path:
     """The root of all jobs' records."""
     chosen = environ.get("RANKSCOPE_HOME")
     if chosen:
-        return Path(chosen).expanduser().absolute()
+        return _expanded(Path(chosen)).absolute()
     state = environ.get("XDG_STATE_HOME")
-    return (Path(state) if state else Path("~/.local/state").expanduser()) / "rankscope"
+    return _expanded(Path(state or "~/.local/state")) / "rankscope"
+
+
+def _expanded(path: Path) -> Path:
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        # Nobody's home: a user without an entry in the user database, a name nobody has.
+        return Path(tempfile.gettempdir(), f"rankscope-state-{os.getuid()}") if path.parts[0] == "~" else path
 
 
 def folder_name(text: str) -> str:
-    """A run id or node name as a folder name: one path part, readable, reversible."""
-    name = quote(text, safe="-_~@+,=:") or "%"
-    return name.replace(".", "%2E") if set(name) == {"."} else name
+    """A run id or node name as a folder name: one path part, readable, reversible unless it is very long."""
+    name = quote(text, safe="-_~@+,=:", errors="surrogateescape") or "%"
+    if set(name) == {"."}:
+        name = name.replace(".", "%2E")
+    if len(name) <= _LONGEST_NAME:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:16]
+    return f"{name[: _LONGEST_NAME - 17]}~{digest}"
 
 
 class JobFolder:

@@ -16,9 +16,8 @@ def site_folder() -> str:
 
 
 def pythonpath(existing: str | None) -> str:
-    """PYTHONPATH for a worker: the probe first, then what was there.
+    """PYTHONPATH for a worker: the probe first, then what was there, unchanged.
 
-    An empty part would put the working directory on ``sys.path``, so there is none.
+    An empty part means the working directory to Python: ours adds none, the user's own stay.
     """
-    parts = [site_folder(), *(existing or "").split(os.pathsep)]
-    return os.pathsep.join(part for part in parts if part)
+    return f"{site_folder()}{os.pathsep}{existing}" if existing else site_folder()
