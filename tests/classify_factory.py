@@ -65,6 +65,7 @@ class ARank:
     state: str | None = "S"
     wchan: str | None = None
     cpu: float = 0.0
+    other_cpu: float = 0.0
     switches: float = 0.0
     io: float = 0.0
     groups: tuple[GroupProgress, ...] = ()
@@ -105,7 +106,7 @@ class ARank:
             progress = Progress(self.step or 0, 30.0, self.beat, self.groups)
         proc = None
         if facts and self.state is not None:
-            proc = self._facts(self.pid, seconds, self.cpu, self.switches, self.io)
+            proc = self._facts(self.pid, seconds, self.cpu, self.switches, self.io, others=self.other_cpu)
         return RankSnapshot(
             rank=self.rank,
             node="host-a",
@@ -126,7 +127,9 @@ class ARank:
         facts = self._facts(child.pid, seconds, self.child_cpu.get(child.pid, 0.0), 0.0, 0.0)
         return ChildSnapshot(child.pid, child.facts or facts, child.threads, child.reason)
 
-    def _facts(self, pid: int, seconds: float, cpu: float, switches: float, io: float) -> ProcessFacts:
+    def _facts(
+        self, pid: int, seconds: float, cpu: float, switches: float, io: float, *, others: float = 0.0
+    ) -> ProcessFacts:
         return ProcessFacts(
             pid=pid,
             start_ticks=self.start_ticks,
@@ -136,6 +139,7 @@ class ARank:
             comm="python",
             wchan=self.wchan,
             main_cpu_seconds=cpu * seconds,
+            other_cpu_seconds=others * seconds,
             voluntary_switches=int(switches * seconds) + 2 * int(seconds > 0),
             io_bytes=int(io * seconds),
             started=900.0,
@@ -181,10 +185,14 @@ def judge_still(
     world_size: int | None = None,
     lines: Mapping[int, str] | None = None,
     silent: float | None = 12.0,
+    trained: bool = True,
 ) -> Diagnosis:
     """Diagnose a pair in which every rank stands still for 4 s but for its own counters.
 
-    ``silent`` is how long a watcher has seen no progress, ``None`` when nobody watched.
+    ``silent`` is how long a watcher has seen no progress, ``None`` when nobody watched; ``trained``: the page
+    shows steps, unless a rank says otherwise.
     """
+    if trained:
+        ranks = tuple(rank if rank.step is not None else rank.but(step=5) for rank in ranks)
     before, after = a_job(*ranks, world_size=world_size), a_job(*ranks, seconds=4.0, world_size=world_size)
     return judge(before, after, lines=lines, silent=silent)

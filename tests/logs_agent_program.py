@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -51,16 +52,26 @@ def main() -> None:
     watcher.join()
     report(codes=codes)
     sizes = {f"{rank}-{name}": size for (rank, name), size in capture.sizes().items()}
-    finished = capture.finish(told["finish"])
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    report(finishing=True)
+    try:
+        finished = capture.finish(told["finish"])
+    except KeyboardInterrupt:
+        report(interrupted=_left(folder))
+        return
     report(
         finished={
             "unshown": finished.unshown_bytes,
             "unfiled": finished.unfiled_bytes,
             "process_ended": finished.process_ended,
             "sizes": sizes,
-            "left": sorted(map(str, (folder / "fifos").iterdir())) if (folder / "fifos").exists() else None,
+            "left": _left(folder),
         }
     )
+
+
+def _left(folder: Path) -> list[str] | None:
+    return sorted(map(str, (folder / "fifos").iterdir())) if (folder / "fifos").exists() else None
 
 
 main()

@@ -143,6 +143,18 @@ _HEALTHY: Final = (
         command=_healthy("--spell=warm_up", "--seconds=20"),
     ),
     Row(
+        name="epoch_end",
+        what="healthy: all ranks wait quietly for 20 s after the first 3 s of steps",
+        expected=NO_INCIDENT,
+        command=_healthy("--spell=epoch_end", "--seconds=20"),
+    ),
+    Row(
+        name="early_end",
+        what="healthy: all but rank 0 have finished, rank 0 waits quietly for 40 s more",
+        expected=NO_INCIDENT,
+        command=_healthy("--spell=early_end", "--seconds=40"),
+    ),
+    Row(
         name="job_stopped",
         what="healthy: agent and workers are stopped by SIGSTOP for 15 s, then continued",
         expected=NO_INCIDENT,

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -97,19 +98,28 @@ def test_fifty_megabytes_of_two_ranks_arrive_complete_and_with_whole_lines(tmp_p
     assert len(out) == 2 * len(lines(0, n))
 
 
-def test_one_place_for_both_streams_keeps_their_lines_apart(tmp_path: Path) -> None:
-    source = "import os\nfor i in range(20_000): os.write(1 + i % 2, b'%d %09d\\n' % (i % 2, i))"
+def test_one_place_for_both_streams_keeps_the_order_in_which_a_worker_wrote(tmp_path: Path) -> None:
+    source = "import os\nfor i in range(20_000): os.write(1 + i % 2, b'%09d\\n' % i)"
     out = tmp_path / "console"
     with (
         out.open("wb") as console,
         an_agent(tmp_path, [source], stdout=console.fileno(), stderr=subprocess.STDOUT) as agent,
     ):
         assert agent.process.wait(60) == 0
-    shown = out.read_bytes().splitlines()
-    assert len(shown) == 20_000
-    for parity in (b"0", b"1"):
-        numbers = [int(line[2:]) for line in shown if line[:1] == parity]
-        assert numbers == sorted(numbers)
+        sizes = agent.report("finished")["sizes"]
+    expected = b"".join(b"%09d\n" % i for i in range(20_000))
+    assert out.read_bytes() == expected
+    assert agent.file(0).read_bytes() == expected
+    assert not agent.file(0, "stderr").exists()
+    assert sizes == {"0-stdout": len(expected)}
+
+
+def test_two_places_for_the_streams_get_a_file_each(tmp_path: Path) -> None:
+    source = "import os\nos.write(1, b'out\\n')\nos.write(2, b'err\\n')"
+    with an_agent(tmp_path, [source], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as agent:
+        assert agent.process.communicate(timeout=60) == (b"out\n", b"err\n")
+        assert agent.report("finished")["sizes"] == {"0-stdout": 4, "0-stderr": 4}
+    assert (agent.file(0).read_bytes(), agent.file(0, "stderr").read_bytes()) == (b"out\n", b"err\n")
 
 
 def test_a_full_disk_loses_the_file_but_neither_worker_nor_console(full_disk: Path) -> None:
@@ -180,7 +190,7 @@ def test_a_console_that_lags_too_far_says_how_much_it_misses(tmp_path: Path, pip
 
 def test_a_console_that_stays_blocked_does_not_hold_the_end(tmp_path: Path, pipe: tuple[int, int]) -> None:
     _, writing = pipe
-    limits = Limits(linger=0.2)
+    limits = Limits(linger=0.2, console_idle=0.5)
     with an_agent(tmp_path, [FLOOD.format(n=3_000)], stdout=writing, limits=limits, finish=1.0) as agent:
         assert agent.report("codes") == [0]
         finished = agent.report("finished")
@@ -188,9 +198,61 @@ def test_a_console_that_stays_blocked_does_not_hold_the_end(tmp_path: Path, pipe
         assert finished["unshown"] > 0
         assert finished["unfiled"] == 0
         assert agent.file(0).read_bytes() == flood(3_000)
-        assert any("not shown" in event for event in agent.events)
+        assert any(
+            f"the console took nothing for 0.5 s; {finished['unshown']} bytes not shown" in event
+            for event in agent.events
+        )
         drain = _drain_of(tmp_path)
         until(lambda: not is_alive(drain), "the drain's end")
+
+
+def test_a_slow_console_gets_everything_however_long_it_takes(tmp_path: Path, pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    limits = Limits(kept_bytes=MIB, console_idle=1.0)
+    # Far more than one page, and far more than may stay in memory.
+    with an_agent(tmp_path, [FLOOD.format(n=6_000)], stdout=writing, limits=limits, finish=0.2) as agent:
+        os.close(writing)
+        agent.report("finishing")
+        out = b""
+        for _ in range(6):
+            # Slower than both the time to finish and the time that it may take nothing, all in all.
+            later = time.monotonic() + 0.4
+            until(lambda later=later: time.monotonic() >= later, "the slow reader")
+            out += os.read(reading, 4096)
+        out += read_all(reading)
+        finished = agent.report("finished")
+    assert out == flood(6_000)
+    assert (finished["unshown"], finished["unfiled"], finished["process_ended"]) == (0, 0, True)
+    assert agent.events == []
+
+
+def test_a_signal_ends_the_wait_for_a_console(tmp_path: Path, pipe: tuple[int, int]) -> None:
+    _, writing = pipe
+    limits = Limits(linger=0.2)
+    with an_agent(tmp_path, [FLOOD.format(n=3_000)], stdout=writing, limits=limits) as agent:
+        drain = _drain_of(tmp_path)
+        agent.report("finishing")
+        until(lambda: _size(agent) == len(flood(3_000)), "the file")
+        agent.process.send_signal(signal.SIGINT)
+        assert agent.report("interrupted") is None
+        assert agent.process.wait(30) == 0
+        until(lambda: not is_alive(drain), "the drain's end")
+    assert [event for event in agent.events if event.startswith("interrupted")] == agent.events
+    assert len(agent.events) == 1
+
+
+def test_a_drain_that_is_stopped_for_good_does_not_hold_the_end(tmp_path: Path) -> None:
+    worker, go = _steered(tmp_path)
+    limits = Limits(stuck=1.0)
+    with an_agent(tmp_path, [worker], stdout=subprocess.PIPE, limits=limits, finish=0.2) as agent:
+        drain = _drain_of(tmp_path)
+        with go.open("w"):
+            os.kill(drain, signal.SIGSTOP)
+        finished = agent.report("finished")
+        assert agent.process.wait(30) == 0
+        os.kill(drain, signal.SIGCONT)
+    assert finished["unshown"] is None
+    assert any("did not finish in time" in event for event in agent.events)
 
 
 def test_a_console_whose_reader_has_gone_leaves_the_files_whole(

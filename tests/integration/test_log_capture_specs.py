@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +26,16 @@ def events() -> list[str]:
 
 @pytest.fixture
 def capture(tmp_path: Path, events: list[str]) -> Iterator[LogCapture]:
-    capture = LogCapture(tmp_path / "fifos", events.append)
+    capture = LogCapture(tmp_path / "fifos", events.append, one_console=False)
+    assert capture.start()
+    yield capture
+    capture.finish(5.0)
+
+
+@pytest.fixture
+def capture_of_one(tmp_path: Path, events: list[str]) -> Iterator[LogCapture]:
+    """As if the agent's stdout and stderr were one terminal."""
+    capture = LogCapture(tmp_path / "fifos", events.append, one_console=True)
     assert capture.start()
     yield capture
     capture.finish(5.0)
@@ -150,6 +160,54 @@ def test_without_capture_torch_gets_what_it_would_get_anyway(tmp_path: Path, eve
     assert sorted(dest.error_files) == [0, 1]
 
 
+def test_a_place_where_no_folder_can_be_made_costs_the_capture_of_that_attempt_only(
+    capture: LogCapture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, events: list[str]
+) -> None:
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    logs = tmp_path / "logs"
+    specs = CapturedLogsSpecs(capture, logs, local_ranks_filter={0})
+    specs.reify({0: {}, 1: {}})
+    assert len(capture.sizes()) == 4
+    shutil.rmtree(logs)
+    logs.touch()
+    for count in (1, 2):
+        envs = {rank: {"TORCHELASTIC_RESTART_COUNT": str(count)} for rank in range(2)}
+        dest = specs.reify(envs)
+        assert (dest.stdouts, dest.stderrs) == ({0: "", 1: os.devnull}, {0: "", 1: os.devnull})
+        for rank in range(2):
+            Path(dest.error_files[rank]).write_text("error")
+            assert dest.error_files[rank].startswith(str(tmp_path / "tmp" / "torchelastic_"))
+            assert envs[rank]["TORCHELASTIC_ERROR_FILE"] == dest.error_files[rank]
+        assert (capture.sizes(), capture.files()) == ({}, {})
+        assert len(events) == count
+    assert len(list((tmp_path / "tmp").iterdir())) == 1
+    assert set(events) == {
+        f"output is not captured: no folder for it (Not a directory: {logs}); "
+        "workers write to the console themselves"
+    }
+    logs.unlink()
+    assert specs.reify({0: {"TORCHELASTIC_RESTART_COUNT": "3"}}).error_files == {
+        0: str(logs / "attempt_3" / "0" / "error.json")
+    }
+    assert len(capture.sizes()) == 2
+
+
+def test_without_any_place_for_error_files_workers_start_all_the_same(
+    capture: LogCapture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, events: list[str]
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "absent"))
+    specs = CapturedLogsSpecs(capture, tmp_path / "logs", local_ranks_filter={1})
+    (tmp_path / "logs").rmdir()
+    (tmp_path / "logs").touch()
+    envs: dict[int, dict[str, str]] = {0: {}, 1: {}}
+    dest = specs.reify(envs)
+    assert dest.error_files == {0: os.devnull, 1: os.devnull}
+    assert dest.stdouts == dest.stderrs == {0: os.devnull, 1: ""}
+    assert envs[0]["TORCHELASTIC_ERROR_FILE"] == ""
+    assert len(events) == 1
+
+
 @pytest.fixture
 def signals() -> Iterator[None]:
     """torch's start of workers replaces the handlers of the process it runs in."""
@@ -178,6 +236,49 @@ def test_binary_workers_write_into_their_files(capture: LogCapture, tmp_path: Pa
         folder = tmp_path / "logs" / "attempt_0" / str(rank)
         assert (folder / "stdout.log").read_text() == f"out {rank}\n"
         assert (folder / "stderr.log").read_text() == f"err {rank}\n"
+
+
+@pytest.mark.usefixtures("signals")
+def test_workers_of_a_full_disk_run(capture: LogCapture, tmp_path: Path, events: list[str]) -> None:
+    specs = CapturedLogsSpecs(capture, tmp_path / "logs")
+    (tmp_path / "logs").rmdir()
+    (tmp_path / "logs").symlink_to("/proc/self/fdinfo")
+    done = tmp_path / "done"
+    context = start_processes(
+        "worker", "/bin/sh", args={0: ("-c", f": >{done}")}, envs={0: {}}, logs_specs=specs
+    )
+    run(context)
+    assert done.exists()
+    assert len(events) == 1
+
+
+@pytest.mark.usefixtures("signals")
+def test_binary_workers_with_one_place_for_both_streams_keep_their_order(
+    capture_of_one: LogCapture, tmp_path: Path
+) -> None:
+    specs = CapturedLogsSpecs(capture_of_one, tmp_path / "logs")
+    loop = "i=0; while [ $i -lt 500 ]; do echo out $i; echo err $i >&2; i=$((i+1)); done"
+    context = start_processes("worker", "/bin/sh", args={0: ("-c", loop)}, envs={0: {}}, logs_specs=specs)
+    close_writing_ends(context)
+    run(context)
+    folder = tmp_path / "logs" / "attempt_0" / "0"
+    assert capture_of_one.files() == {(0, "stdout"): folder / "stdout.log"}
+    assert set(capture_of_one.sizes()) == {(0, "stdout")}
+    assert capture_of_one.finish(20.0).process_ended
+    expected = "".join(f"out {i}\nerr {i}\n" for i in range(500))
+    assert (folder / "stdout.log").read_text() == expected
+    assert not (folder / "stderr.log").exists()
+
+
+def test_function_workers_with_one_place_for_both_streams_get_one_fifo(
+    capture_of_one: LogCapture, tmp_path: Path
+) -> None:
+    specs = CapturedLogsSpecs(capture_of_one, tmp_path / "logs", function_entrypoint=True)
+    envs: dict[int, dict[str, str]] = {0: {}, 1: {}}
+    specs.reify(envs)
+    for env in envs.values():
+        assert env[environment.STDOUT] == env[environment.STDERR]
+    assert envs[0][environment.STDOUT] != envs[1][environment.STDOUT]
 
 
 def entry(word: str) -> str:

@@ -6,10 +6,11 @@ import contextlib
 import os
 import signal
 import socket
+import sys
 from pathlib import Path
 
 import pytest
-from tests.jobs import Job, diag_run, python_without_tools, torchrun, until
+from tests.jobs import Job, diag_run, python_without_tools, torchrun, train_flags, until
 
 FAULT_STEP = 30
 STEPS = 60
@@ -50,6 +51,20 @@ def test_a_healthy_job_is_left_alone_and_prints_what_it_prints_under_torchrun(tm
 
 def _is_the_agents(line: str) -> bool:
     return line.startswith("rankscope: ") or "torch/distributed/" in line
+
+
+def test_a_worker_that_is_a_shell_script_is_seen_through(tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text('#!/bin/sh\n"$PYTHON" "$@"\n')
+    script.chmod(0o700)
+    training = train_flags(tmp_path, fault="data_loading", fault_rank=1, fault_step=FAULT_STEP, steps=STEPS)
+    flags = ("--no-python", "--job-hang-interval=9", "--diagnose-after=4")
+    with diag_run(
+        tmp_path / "job", *flags, environ={"PYTHON": sys.executable}, ranks=2, script=[str(script), *training]
+    ) as job:
+        assert job.finish() == 75
+        assert job.diagnosis().culprits == (1,)
+        assert all(rank.observed and rank.progress and rank.progress.step for rank in job.snapshot().ranks)
 
 
 def test_a_job_that_trains_is_called_healthy(tmp_path: Path) -> None:

@@ -131,3 +131,15 @@ def test_a_location_without_a_line_or_source_is_rendered() -> None:
     from msgspec.structs import replace
 
     assert "/lib/x.so in poll" in shown(replace(hang(), location=Location("poll", "/lib/x.so", 0)))
+
+
+@pytest.mark.parametrize("odd", ["0-99999999", "hello,,3-", "3-1", "0,0", "9" * 5000, "\x1b[2J", "1_0", "-1"])
+def test_ranks_that_are_none_are_shown_as_they_are(odd: str) -> None:
+    from msgspec.structs import replace
+
+    found = hang()
+    damaged = replace(found, stacks=(replace(found.stacks[0], ranks=odd), *found.stacks[1:]))
+    for full in (False, True):
+        text = shown(damaged, full=full)
+        assert inert(odd)[:60] in text.replace("\n  ", "")
+        assert "count 3  threads 0:4728 1:4729 3:4731" in text

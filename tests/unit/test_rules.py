@@ -16,7 +16,7 @@ from tests.classify_factory import (
 )
 
 from rankscope.diag.classify import communicating_ranks, load_catalogue
-from rankscope.diag.model import ChildSnapshot, Diagnosis, ExitFacts, ThreadStack
+from rankscope.diag.model import ChildSnapshot, Diagnosis, ExitFacts, Frame, ThreadStack
 
 LOADER = "torch/utils/data/dataloader.py"
 LOADER_WAIT = (
@@ -226,7 +226,8 @@ def test_ranks_that_still_wait_for_the_dead_one_are_its_victims() -> None:
 
 
 def test_a_zombie_has_ended() -> None:
-    assert said(judge_still(*waiting(0), a_rank(1).but(state="Z"))) == ("Exited", "dead", "high", (1,), "1")
+    """How it ended nobody knows: that it was waited for is all there is."""
+    assert said(judge_still(*waiting(0), a_rank(1).but(state="Z"))) == ("Exited", "dead", "low", (1,), "1")
 
 
 def test_failures_at_the_same_moment_are_a_tie() -> None:
@@ -395,6 +396,8 @@ def test_who_has_not_arrived_at_start_up_is_named() -> None:
     late = a_rank(1).stuck_in(user("prepare", 5), wchan="hrtimer_nanosleep")
     found = judge_still(a_rank(0).stuck_in(*inside), late, a_rank(2).stuck_in(*inside))
     assert said(found) == ("RankNonCommHang", "startup", "high", (1,), "11")
+    begun = [a_rank(0).stuck_in(*inside), late, a_rank(2).stuck_in(*inside)]
+    assert judge_still(*begun, trained=False).confidence == "medium"
     assert found.summary.endswith("ranks 0,2 wait for it in init_process_group")
 
 
@@ -540,12 +543,249 @@ def test_communicating_ranks_are_those_that_wait() -> None:
 def test_sleepers_that_nobody_watched_are_not_called_hung() -> None:
     """Two looks four seconds apart cannot tell a hang from a server that waits for requests."""
     ranks = [a_rank(rank).stuck_in(user("serve", 7)) for rank in range(3)]
-    found = judge_still(*ranks, silent=None)
+    found = judge_still(*ranks, silent=None, trained=False)
     assert (found.verdict, found.severity, found.culprits) == ("Unknown", "info", ())
-    assert "ranks 0-2 stand in serve (train.py:7)" in found.summary
+    assert "ranks 0-2 stand in serve (train.py:7); nothing moved in 4 s" in found.summary
     assert judge_still(*ranks).verdict == "RankNonCommHang"
 
 
-def test_a_wait_that_nobody_watched_is_called_a_hang_with_medium_confidence() -> None:
-    found = judge_still(*waiting(0, 1), loading(), silent=None)
+@pytest.mark.parametrize("silent", [None, 3600.0])
+def test_a_wait_in_a_job_that_was_never_seen_to_move_is_named_with_medium_confidence(
+    silent: float | None,
+) -> None:
+    found = judge_still(*waiting(0, 1), loading(), silent=silent, trained=False)
     assert (found.verdict, found.confidence, found.culprits) == ("RankNonCommHang", "medium", (2,))
+
+
+# ---- only what moved can hang -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("world_size", [1, 3])
+def test_ranks_that_never_moved_are_not_called_hung_however_long_they_are_silent(world_size: int) -> None:
+    ranks = [a_rank(rank).stuck_in(user("serve", 7)).at(-1, size=3) for rank in range(world_size)]
+    found = judge_still(*ranks, silent=3600.0, trained=False)
+    assert (found.verdict, found.culprits) == ("Unknown", ())
+    assert "nothing moved in 3600 s" in found.summary
+    assert judge_still(*ranks).verdict == "RankNonCommHang"
+
+
+def test_a_completed_collective_shows_that_the_job_moved() -> None:
+    ranks = [loading(rank).at(3, size=2) for rank in range(2)]
+    assert judge_still(*ranks, trained=False).confidence == "high"
+
+
+def test_a_first_read_that_is_blocked_in_the_kernel_is_not_sure_before_the_job_moved() -> None:
+    frozen = a_rank(1).but(state="D").unseen("state D")
+    assert judge_still(*waiting(0), frozen, trained=False).confidence == "medium"
+    assert judge_still(*waiting(0), a_rank(1).but(state="T").unseen("T"), trained=False).confidence == "high"
+
+
+def test_a_suspicion_tells_how_long_a_watcher_saw_no_progress() -> None:
+    busy = a_rank(1).stuck_in(user("evaluate", 36)).but(cpu=0.9)
+    assert "evaluate (train.py:36) for 35 s" in judge_still(*waiting(0), busy, silent=35.0).summary
+    assert "evaluate (train.py:36) for 4 s" in judge_still(*waiting(0), busy, silent=None).summary
+
+
+# ---- ranks that finished before the others ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", [0, None])
+def test_a_rank_that_finished_does_not_hide_the_one_that_hangs(code: int | None) -> None:
+    left = ended(2, code).at(20, size=3)
+    waits = a_rank(0).waiting_in().at(20, size=3).at(31, completed=30, group="1", size=2)
+    hangs = a_rank(1).stuck_in(user("stuck", 53)).at(20, size=3).at(30, group="1", size=2)
+    assert said(judge_still(waits, hangs, left)) == ("RankNonCommHang", "user_code", "high", (1,), "4")
+    assert judge_still(*waiting(0), loading(), ended(1, code)).culprits == (2,)
+
+
+@pytest.mark.parametrize("code", [0, None])
+def test_a_rank_that_finished_is_not_blamed_for_a_group_without_it(code: int | None) -> None:
+    waits = [
+        a_rank(rank).waiting_in().at(20, size=3).at(31, completed=30, group="1", size=2) for rank in (0, 1)
+    ]
+    found = judge_still(*waits, ended(2, code).at(20, size=3))
+    assert said(found) == ("RankCommHang", "network", "low", (), "7")
+
+
+def test_an_unknown_exit_code_names_with_low_confidence() -> None:
+    found = judge_still(*waiting(0, 2, seq=7), ended(1, None).at(6))
+    assert said(found) == ("Exited", "dead", "low", (1,), "1")
+    assert "its exit code is unknown; ranks 0,2 wait for it" in found.summary
+    assert judge_still(*waiting(0, 2, seq=7), ended(1, 0).at(6)).confidence == "medium"
+
+
+def test_a_rank_that_left_is_named_by_numbers_while_another_is_busy_alone() -> None:
+    logs = a_rank(2).stuck_in(user("log", 4)).at(7, completed=7, size=3)
+    found = judge_still(a_rank(0).waiting_in().at(7, completed=6, size=3), ended(1, 0).at(6, size=3), logs)
+    assert (found.verdict, found.kind, found.culprits) == ("Exited", "exit", (1,))
+
+
+def test_a_rank_that_hangs_at_its_exit_is_named_though_the_others_ends_are_unknown() -> None:
+    hung = a_rank(1).but(frames=(stdlib("_shutdown", "threading.py", 1590),))
+    found = judge_still(ended(0, None), hung)
+    assert (found.verdict, found.kind, found.culprits) == ("RankNonCommHang", "exit", (1,))
+    assert judge_still(ended(0, None), hung, trained=False).verdict == "Unknown"
+
+
+def test_how_a_job_ended_is_not_known_without_its_codes() -> None:
+    assert judge_still(ended(0, 0), ended(1, None)).verdict == "Unknown"
+
+
+CUT = (
+    "RuntimeError: [/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:537]"
+    " Read error [127.0.0.1]:"
+)
+
+
+@pytest.mark.parametrize("tail", ["3288: Connec", "28046: Conne", "", "3288: Connection reset by peer"])
+def test_a_rank_that_left_with_0_is_why_the_others_lost_their_connection(tail: str) -> None:
+    found = judge_still(ended(0, 1, CUT + tail, ago=0.1), ended(1, 0, ago=3.8), ended(2, -15, ago=0.0))
+    assert said(found) == ("Exited", "exit", "medium", (1,), "1")
+    assert found.summary == "rank 1 ended with exit code 0 before the others; ranks 0,2 ended after it"
+    assert found.ranks[0].waits_for == (1,)
+
+
+def test_a_rank_that_finished_after_a_failure_or_beside_one_with_a_cause_is_not_named() -> None:
+    later = judge_still(ended(0, 1, CUT, ago=3.0), ended(1, 0, ago=1.0))
+    assert (later.culprits, later.confidence) == ((0,), "medium")
+    own = judge_still(ended(0, 1, "ValueError: bad batch", ago=1.0), ended(1, 0, ago=3.0))
+    assert (own.kind, own.culprits, own.confidence) == ("dead", (0,), "high")
+    assert judge_still(ended(0, -15, ago=1.0), ended(1, 0, ago=3.0)).culprits == ()
+
+
+@pytest.mark.parametrize(
+    ("message", "is_one"),
+    [
+        ("x" * 110 + " Connection clo", True),
+        ("x" * 110 + " Conn", False),
+        ("RuntimeError: lost Connection", False),
+        ("[gloo/transport/tcp/pair.cc:446] op.preamble.length <= op.nbytes. 320000 vs 32", False),
+    ],
+)
+def test_a_message_that_was_cut_is_still_read(message: str, is_one: bool) -> None:
+    assert load_catalogue().is_consequence(message) is is_one
+
+
+# ---- training in a thread ---------------------------------------------------------------------------------
+
+BACKWARD = (
+    torch_frame("_engine_run_backward", "torch/autograd/graph.py"),
+    user("train", 19),
+    user("in_thread", 263),
+)
+JOIN = (
+    stdlib("Thread._wait_for_tstate_lock", "threading.py", 1139),
+    stdlib("Thread.join", "threading.py", 1119),
+    user("main", 320),
+)
+GET = (stdlib("Condition.wait", "threading.py", 327), stdlib("Queue.get", "queue.py", 171), user("main", 320))
+
+
+def in_thread(rank: int, *frames: Frame, main: tuple[Frame, ...] = JOIN) -> ARank:
+    trainer = ThreadStack(90 + rank, "trainer", frames, active=False)
+    return a_rank(rank).stuck_in(*main).but(others=(trainer,))
+
+
+@pytest.mark.parametrize("main", [JOIN, GET])
+def test_a_thread_that_the_main_thread_waits_for_decides(main: tuple[Frame, ...]) -> None:
+    waits = [in_thread(rank, *BACKWARD, main=main) for rank in (0, 2)]
+    stuck = in_thread(1, user("in_thread", 262), main=main)
+    for numbers in (False, True):
+        ranks = [rank.at(21, completed=20, size=3) if numbers else rank for rank in waits]
+        found = judge_still(ranks[0], stuck.at(20, size=3) if numbers else stuck, ranks[1])
+        assert (found.verdict, found.kind, found.culprits) == ("RankNonCommHang", "user_code", (1,))
+        assert found.location is not None
+        assert found.location.line == 262
+        assert found.ranks[0].position == "backward"
+        assert any("main thread in main (train.py:320)" in one.fact for one in found.evidence)
+
+
+def test_numbers_win_where_it_cannot_be_told_which_thread_decides() -> None:
+    metrics = ThreadStack(80, "metrics", (user("report", 5),), active=False)
+    ranks = [in_thread(rank, user("in_thread", 262)) for rank in range(3)]
+    several = [rank.but(others=(*rank.others, metrics)) for rank in ranks]
+    found = judge_still(
+        several[0].at(21, completed=20, size=3),
+        several[1].at(20, size=3),
+        several[2].at(21, completed=20, size=3),
+    )
+    assert (found.verdict, found.culprits, found.rule) == ("RankNonCommHang", (1,), "4")
+
+
+def test_a_collective_that_one_has_not_entered_is_no_common_cause() -> None:
+    found = judge_still(loading(0).at(21, completed=20, size=2), loading(1).at(20, size=2))
+    assert (found.verdict, found.culprits) == ("Unknown", ())
+    assert "no minority" not in found.summary
+    assert any("rank 1 has not entered collective 21" in one.fact for one in found.evidence)
+
+
+def test_a_lock_of_the_user_s_own_line_is_not_left_for_another_thread() -> None:
+    holder = ThreadStack(99, "writer", (user("holder", 77),))
+    stuck = a_rank(1).stuck_in(user("guarded", 85), wchan="futex_do_wait").but(others=(holder,))
+    found = judge_still(*waiting(0, 2), stuck, lines={85: "with cache_lock:"})
+    assert found.location is not None
+    assert (found.kind, found.location.line) == ("lock", 85)
+
+
+# ---- helper threads and open collectives ------------------------------------------------------------------
+
+
+def backward_with_helper(rank: int, *, gil: bool = False) -> ARank:
+    helper = ThreadStack(80, "metrics", (user("report", 5),), holds_gil=gil, active=True)
+    return a_rank(rank).stuck_in(*BACKWARD).but(others=(helper,), other_cpu=0.11)
+
+
+@pytest.mark.parametrize("gil", [False, True])
+def test_a_helper_thread_does_not_make_a_blocked_backward_compute(gil: bool) -> None:
+    found = judge_still(backward_with_helper(0, gil=gil), a_rank(1).stuck_in(user("read", 32)))
+    assert (found.verdict, found.culprits, found.ranks[0].role) == ("RankNonCommHang", (1,), "victim")
+    assert found.ranks[0].position == "backward"
+
+
+def test_a_job_is_not_healthy_while_a_collective_stays_open() -> None:
+    busy = [a_rank(rank).stuck_in(user("forward", 7)).but(cpu=0.9) for rank in (0, 1)]
+    assert judge_still(*busy).verdict == "Healthy"
+    found = judge_still(busy[0].at(21, completed=20, size=2), busy[1].at(20, size=2))
+    assert (found.verdict, found.ranks[1].state, found.ranks[0].state) == ("Unknown", "suspected", "running")
+
+
+def test_a_rank_that_moved_is_no_health_while_a_collective_stays_open() -> None:
+    before = [rank.at(21, completed=20, size=2) for rank in waiting(0, 1)]
+    away = a_rank(1).stuck_in(user("forward", 7)).but(cpu=0.9).at(21, completed=20, size=2)
+    found = judge(a_job(*before), a_job(before[0], away, seconds=4.0))
+    assert found.verdict == "Unknown"
+    assert "collective 21 of group 0 stayed open" in found.summary
+
+
+# ---- child processes, and ranks that were not seen --------------------------------------------------------
+
+
+def in_child(rank: int, *frames: Frame) -> ARank:
+    child = ChildSnapshot(70 + rank, None, (ThreadStack(70 + rank, "MainThread", frames, is_main=True),))
+    parent = (stdlib("Popen._try_wait", "subprocess.py", 2004), user("launch", 363))
+    return a_rank(rank).stuck_in(*parent).but(children=(child,))
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_children_in_different_places_are_no_common_cause(trained: bool) -> None:
+    found = judge_still(in_child(0, *waiting(0)[0].frames), in_child(1, user("sleeps", 38)), trained=trained)
+    assert (found.verdict, found.culprits) == ("Unknown", ())
+    assert "rank 0 stands in train_step (train.py:11); rank 1 stands in sleeps (train.py:38)" in found.summary
+    same = judge_still(in_child(0, user("sleeps", 38)), in_child(1, user("sleeps", 38)))
+    assert (same.verdict, same.kind) == ("RankNonCommHang", "child_process")
+
+
+def test_one_of_three_ranks_shows_no_common_cause() -> None:
+    found = judge_still(loading(1), world_size=3)
+    assert (found.verdict, found.culprits) == ("Unknown", ())
+    assert "no minority" not in found.summary
+    assert "ranks 0,2 could not be observed" in found.summary
+
+
+def test_numbers_of_processes_that_ended_meanwhile_name_nobody() -> None:
+    ranks = [
+        rank.unseen("the process has ended").but(state=None)
+        for rank in (*waiting(0, seq=7), loading(1).at(6))
+    ]
+    assert said(judge_still(*ranks))[:4] == ("Unknown", "none", "low", ())
+    assert judge_still(*waiting(0, seq=7), ranks[1]).verdict == "Unknown"

@@ -2,7 +2,8 @@
 
 ``evaluation``: rank 0 computes alone while the others wait in a barrier. ``checkpoint``: rank 0 writes to a
 slow disk while the others wait in the next step's gradients. ``warm_up``: the first step of every rank takes
-long, as compilation does. It knows nothing of Rankscope.
+long, as compilation does. ``epoch_end``: all ranks wait quietly for the next epoch's data. ``early_end``: all
+but rank 0 have finished, rank 0 waits quietly for an upload. It knows nothing of Rankscope.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 FEATURES = 64
 BATCH = 8
 BLOCK = 1 << 20
+SPELLS = ["none", "evaluation", "checkpoint", "warm_up", "epoch_end", "early_end"]
 SYNC_PAUSE = 0.2
 """Seconds between two synced blocks: 5 MB/s, a slow share."""
 
@@ -60,7 +62,7 @@ def main() -> None:
     """Train."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--checkpoint", type=Path, required=True)
-    parser.add_argument("--spell", choices=["none", "evaluation", "checkpoint", "warm_up"], default="none")
+    parser.add_argument("--spell", choices=SPELLS, default="none")
     parser.add_argument("--spell-step", type=int, default=30)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--steps", type=int, default=60)
@@ -85,9 +87,13 @@ def main() -> None:
             dist.barrier()
         if step == options.spell_step and options.spell == "checkpoint" and rank == 0:
             save_slowly(options.checkpoint, options.seconds)
+        if step == options.spell_step and options.spell == "epoch_end":
+            time.sleep(options.seconds)
         if rank == 0:
             print(f"step {step} loss {loss.item():.3f}", flush=True)
     dist.destroy_process_group()
+    if options.spell == "early_end" and rank == 0:
+        time.sleep(options.seconds)
 
 
 if __name__ == "__main__":

@@ -217,6 +217,8 @@ class Detector:
         if now - self._ticks[0].now < WINDOW - _WINDOW_SLACK:
             return None
         silent = self.seconds_without_progress(now)
+        if _some_are_done(tick) and not self.situation.waiting and silent < EXIT_HANG_INTERVAL:
+            return None
         if (reason := self._quiet_limit_passed(tick)) is not None:
             return reason
         quiet_limit = self._quiet_limit(tick)
@@ -233,8 +235,6 @@ class Detector:
     def _quiet_limit_passed(self, tick: Tick) -> str | None:
         quiet_for = tick.now - max(self.last_progress, self._last_lively)
         if self.situation.sink_class in _LIVELY or quiet_for < self._quiet_limit(tick):
-            return None
-        if _some_are_done(tick) and not self.situation.waiting and quiet_for < EXIT_HANG_INTERVAL:
             return None
         silent = self.seconds_without_progress(tick.now)
         return f"no progress for {silent:.0f} s and nobody is working"

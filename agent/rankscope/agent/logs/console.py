@@ -2,21 +2,25 @@
 
 Bytes are passed on untouched and, within one stream, in order. Lines of several ranks are not torn where a
 rest of a line arrives within ``hold`` seconds. A console that lags catches up from the log file; one that
-lags too far misses the oldest bytes and says how many; one that is blocked blocks this thread only. The
-descriptor is shared with the shell and others, so its flags are never changed.
+lags too far misses the oldest bytes and says how many; one that is blocked blocks this thread only, and in
+small writes, so that others can see whether it still takes anything. The descriptor is shared with the shell
+and others, so its flags are never changed.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import select
+import stat
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from rankscope.agent.logs import fifos
 from rankscope.agent.logs.counters import Counters
 from rankscope.agent.logs.stream import Limits, Stream
 
@@ -40,7 +44,8 @@ class Console:
     """Shows the streams given to it on descriptor ``fd``; owns the thread ``rankscope-console-<fd>``.
 
     Attributes:
-        backlog_bytes: a stream that is behind by more is moved forward.
+        streams: those it shows.
+        taken_bytes: what the descriptor has taken so far.
         alive: False once the descriptor cannot be written any more.
     """
 
@@ -60,15 +65,19 @@ class Console:
             counters: where to leave off for a next drain.
             limits: how much may wait, and how long.
             say: gets one line for what a person should know.
+
+        Raises:
+            OSError: the descriptor is closed.
         """
         self._work = work
-        self.backlog_bytes = limits.backlog_bytes
+        self.streams: list[Stream] = []
+        self.taken_bytes = 0
         self.alive = True
         self._fd = fd
         self._counters = counters
         self._limits = limits
         self._say = say
-        self._streams: list[Stream] = []
+        self._mode = os.fstat(fd).st_mode
         self._skipped: dict[Stream, int] = {}
         self._line_begins = True
         self._full_said = False
@@ -81,14 +90,14 @@ class Console:
     def add(self, stream: Stream) -> None:
         """Take on a stream; the lock is held."""
         if self.alive:
-            self._streams.append(stream)
+            self.streams.append(stream)
         else:
             stream.has_console = False
 
     def remove(self, stream: Stream) -> None:
         """Forget a stream that is done; the lock is held."""
-        if stream in self._streams:
-            self._streams.remove(stream)
+        if stream in self.streams:
+            self.streams.remove(stream)
         self._skipped.pop(stream, None)
 
     def _run(self) -> None:
@@ -96,7 +105,7 @@ class Console:
             while True:
                 with self._work:
                     while (piece := self._next(time.monotonic())) is None:
-                        self._work.wait(self._limits.hold if any(map(_held, self._streams)) else None)
+                        self._work.wait(self._limits.hold if any(map(_held, self.streams)) else None)
                 self._show(piece)
         except OSError as error:
             self._end(error.strerror or str(error))
@@ -104,25 +113,26 @@ class Console:
     def _end(self, reason: str) -> None:
         with self._work:
             self.alive = False
-            for stream in self._streams:
+            for stream in self.streams:
                 stream.has_console = False
                 stream.trim(self._limits)
-            self._streams.clear()
+            self.streams.clear()
         self._say(f"workers' output is no longer shown: {reason}; it goes on into the log files")
 
     def _next(self, now: float) -> _Piece | None:
-        for position, stream in enumerate(self._streams):
+        for position, stream in enumerate(self.streams):
             piece = None if stream.unplaced or not stream.unshown_bytes else self._piece(stream, now)
             if piece is not None:
                 # Every rank has its turn.
-                self._streams.append(self._streams.pop(position))
+                self.streams.append(self.streams.pop(position))
                 return piece
         return None
 
     def _piece(self, stream: Stream, now: float) -> _Piece | None:
-        if stream.unshown_bytes > self.backlog_bytes:
+        backlog = self._limits.backlog_bytes
+        if stream.unshown_bytes > backlog:
             # A quarter more than must be, so that not every piece of a flood is preceded by a note.
-            self._skip(stream, stream.total - self.backlog_bytes * 3 // 4)
+            self._skip(stream, stream.total - backlog * 3 // 4)
         if stream.shown < min(stream.base, stream.filed) and stream.file_fd >= 0:
             size = min(_CHUNK_BYTES, stream.filed - stream.shown)
             return _Piece(stream, stream.shown, size, None)
@@ -207,18 +217,34 @@ class Console:
         return text.encode("utf-8", "surrogateescape")
 
     def _put(self, data: bytes) -> None:
-        rest = memoryview(data)
-        while rest:
+        view, at = memoryview(data), 0
+        while at < len(data):
             try:
-                written = os.write(self._fd, rest)
+                written = os.write(self._fd, view[at : self._end_of_write(data, at)])
             except BlockingIOError:
                 # Somebody else made the shared descriptor non-blocking.
                 waiting = select.poll()
                 waiting.register(self._fd, select.POLLOUT)
                 waiting.poll()
                 continue
-            self._line_begins = rest[written - 1] == _NEWLINE
-            rest = rest[written:]
+            self.taken_bytes += written
+            at += written
+            self._line_begins = data[at - 1] == _NEWLINE
+
+    def _end_of_write(self, data: bytes, at: int) -> int:
+        end = at + self._room()
+        if end >= len(data):
+            return len(data)
+        # Somebody else's output comes between two writes: not into the middle of a line.
+        return data.rfind(b"\n", at, end) + 1 or end
+
+    def _room(self) -> int:
+        """Bytes that one write may have: a blocking one returns when all of them are taken."""
+        if stat.S_ISREG(self._mode):
+            return _CHUNK_BYTES
+        if stat.S_ISFIFO(self._mode) and not fifos.waiting_bytes(self._fd):
+            return min(_CHUNK_BYTES, fcntl.fcntl(self._fd, fcntl.F_GETPIPE_SZ))
+        return select.PIPE_BUF
 
 
 def _whole_lines(data: bytes) -> int:

@@ -12,7 +12,6 @@ holds a pipe open. The agent's end of the talk is ``process``; messages are JSON
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import select
@@ -30,6 +29,7 @@ from rankscope.agent.logs import fifos
 from rankscope.agent.logs.console import Console
 from rankscope.agent.logs.counters import Counters
 from rankscope.agent.logs.files import FileWriter
+from rankscope.agent.logs.finish import Finish
 from rankscope.agent.logs.stream import Limits, Stream
 
 MESSAGE_BYTES: Final = 64 * 1024
@@ -40,34 +40,6 @@ _TICK: Final = 0.01
 _SLOW_TICK: Final = 0.1
 _TICK_COUNTED: Final = 0.1
 _IGNORED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-class _Finish:
-    """A finish that the agent asked for: what was in each pipe then has to be read, filed and shown."""
-
-    def __init__(self, seconds: float, streams: list[Stream]) -> None:
-        now = time.monotonic()
-        self.half = now + seconds / 2
-        self.deadline = now + seconds
-        self.unread = {stream: fcntl.fcntl(stream.fd, fcntl.F_GETPIPE_SZ) for stream in streams}
-        self.marks: dict[Stream, int] = {}
-
-    def note_read(self, stream: Stream, size: int) -> None:
-        """``size`` bytes were read, 0 for an empty pipe; more than it holds is newer than the finish."""
-        if stream in self.unread:
-            self.unread[stream] -= size
-            if not size or self.unread[stream] <= 0:
-                del self.unread[stream]
-                self.marks[stream] = stream.total
-
-    def unshown_bytes(self) -> int:
-        return sum(max(0, mark - s.shown) for s, mark in self.marks.items() if s.has_console)
-
-    def unfiled_bytes(self) -> int:
-        return sum(max(0, mark - s.filed) for s, mark in self.marks.items() if not s.file_failed)
-
-    def settled(self) -> bool:
-        return not self.unread and not self.unshown_bytes() and not self.unfiled_bytes()
 
 
 class Drain:
@@ -88,7 +60,7 @@ class Drain:
         self._stalled = 0.0
         self._operations_then = 0
         self._ticked = time.monotonic()
-        self._finish: _Finish | None = None
+        self._finish: Finish | None = None
         self._agent_gone = False
         self._dismissed = False
         self._folders: set[Path] = set()
@@ -142,21 +114,11 @@ class Drain:
             self._resume_paused(elapsed)
             self._forget_done()
             finish = self._finish
-            if finish is None:
-                return
-            over = now >= finish.deadline
-            if now >= finish.half:
-                self._shorten()
-            if finish.settled() or over:
+            if finish is not None and finish.is_over(now, elapsed=elapsed):
                 answer = {"unshown": finish.unshown_bytes(), "unfiled": finish.unfiled_bytes()}
                 self._finish = None
                 self._dismissed = True
                 self._send({"finished": answer})
-
-    def _shorten(self) -> None:
-        for console in self._consoles.values():
-            console.backlog_bytes = self._limits.last_words_bytes
-        self._work.notify_all()
 
     def _resume_paused(self, elapsed: float) -> None:
         if not self._paused:
@@ -223,9 +185,13 @@ class Drain:
 
     def _begin_finish(self, seconds: float) -> None:
         with self._work:
-            self._finish = _Finish(seconds, list(self._streams.values()))
-            for stream in self._closed:
-                self._finish.marks[stream] = stream.total
+            self._finish = Finish(
+                deadline=time.monotonic() + seconds,
+                console_idle=self._limits.console_idle,
+                reading=self._streams.values(),
+                ended=self._closed,
+                consoles=set(self._consoles.values()),
+            )
 
     def _sweep(self) -> None:
         for stream in self._unemptied():

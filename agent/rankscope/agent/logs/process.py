@@ -1,7 +1,8 @@
 """Log capture as the agent uses it: open streams before workers start, watch the drain, finish at the end.
 
 Holds every FIFO open itself, so that the death of the drain never reaches a worker, and starts a new drain
-with the same streams. Knows nothing of torch; what is written where is told by the caller.
+with the same streams. Where the agent's stdout and stderr are one place (``2>&1``, a terminal), so are a
+worker's. Knows nothing of torch; what is written where is told by the caller.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ StreamKey = tuple[int, StreamName]
 """Local rank and stream."""
 
 _CONSOLES: Final[dict[StreamName, int]] = {"stdout": 1, "stderr": 2}
-_FINISH_MARGIN: Final = 0.5
+_LISTEN: Final = 0.1
 _LEAVE: Final = 1.0
 
 
@@ -58,7 +59,7 @@ class Finished:
     """How log capture ended.
 
     Attributes:
-        unshown_bytes: output that the console did not take in time, None when the drain did not answer.
+        unshown_bytes: output that the console did not take, None when the drain did not answer.
         unfiled_bytes: output that the files did not take in time, None likewise.
         process_ended: the drain has ended; False while somebody, a worker's child perhaps, holds a pipe open.
     """
@@ -84,7 +85,12 @@ class LogCapture:
     """
 
     def __init__(
-        self, fifo_dir: Path, on_event: Callable[[str], None], *, limits: Limits | None = None
+        self,
+        fifo_dir: Path,
+        on_event: Callable[[str], None],
+        *,
+        limits: Limits | None = None,
+        one_console: bool | None = None,
     ) -> None:
         """Prepare; nothing is made before ``start``.
 
@@ -92,8 +98,10 @@ class LogCapture:
             fifo_dir: folder for the FIFOs, private to this agent; made, and removed at the end.
             on_event: gets one line for what a person should know; called without any lock held.
             limits: how much may wait, and how long.
+            one_console: stdout and stderr lead to the same place; None to look at descriptors 1 and 2.
         """
         self._wanted_dir = fifo_dir
+        self._one_console = _is_one_console() if one_console is None else one_console
         self._on_event = on_event
         self._limits = limits or Limits()
         self._lock = threading.Lock()
@@ -134,21 +142,34 @@ class LogCapture:
 
         Returns:
             The FIFO that each worker is to write to; empty when output cannot be captured, which is said.
+            With one place for both, a worker's stderr is its stdout's FIFO, and file: only so their order
+            is kept.
         """
         with self._reporting():
             if self._drain is None:
                 return {}
+            leading = self._leading(streams)
             try:
-                opened = self._make(streams)
+                opened = self._make([stream for stream in streams if leading[stream.key] == stream.key])
                 reason = self._announce(opened, time.monotonic() + timeout)
             except OSError as error:
                 opened, reason = [], str(error)
             if reason is None:
-                return {one.stream.key: one.fifo for one in opened}
+                return {key: self._open[leader].fifo for key, leader in leading.items()}
             self._say(f"output is not captured: {reason}; workers write to the console themselves")
             for stream in streams:
                 self._let_go(stream.key)
             return {}
+
+    def leave_out(self, reason: str) -> None:
+        """Capture nothing of the workers about to start, and say why; earlier streams are let go.
+
+        ``sizes`` and ``files`` are empty until the next ``open``.
+        """
+        with self._reporting():
+            for key in tuple(self._open):
+                self._let_go(key)
+            self._say(f"output is not captured: {reason}; workers write to the console themselves")
 
     def check(self) -> None:
         """Look after the drain: pass on what it says, replace it when it died or stands still.
@@ -160,7 +181,7 @@ class LogCapture:
                 return
             self._listen()
             unread = any(fifos.waiting_bytes(one.keep_alive) for one in self._open.values())
-            if self._drain.stands_still(unread=unread):
+            if self._drain.stands_still(busy=unread) and self._drain.alive():
                 self._say("the log drain stood still and is replaced")
                 self._drain.kill()
             if not self._drain.alive() and not self._replace():
@@ -169,7 +190,8 @@ class LogCapture:
     def sizes(self) -> dict[StreamKey, int]:
         """Bytes that each stream's worker has written so far in its current attempt; touches no file.
 
-        Counts what still lies in the pipe too; off by what is just being moved.
+        Counts what still lies in the pipe too; off by what is just being moved. Streams that share a FIFO
+        are one, under the name of stdout.
         """
         with self._lock:
             drain = self._drain
@@ -181,38 +203,58 @@ class LogCapture:
             }
 
     def files(self) -> dict[StreamKey, Path]:
-        """The file of each stream of the current attempt."""
+        """The file of each stream of the current attempt, by the keys of ``sizes``."""
         with self._lock:
             return {key: one.stream.file for key, one in self._open.items()}
 
     def finish(self, timeout: float = 10.0) -> Finished:
         """After the workers' end: wait until what they wrote is in the files and on the console.
 
+        The drain then goes on alone while anybody holds a pipe open, and ends when the last one has closed.
+        An exception that a signal's handler raises in here ends the wait, leaves the rest to the drain for
+        ``Limits.linger`` seconds and goes on to the caller.
+
         Args:
-            timeout: seconds after which this returns whatever is left. The drain then goes on alone while
-                anybody holds a pipe open, and ends when the last one has closed.
+            timeout: seconds for pipes and files. A console gets all the time it needs while it takes
+                bytes; one that takes none for ``Limits.console_idle`` seconds is given up.
         """
-        deadline = time.monotonic() + timeout
         with self._reporting():
             if self._drain is None:
                 return Finished(None, None, process_ended=True)
-            self._ask_to_finish(deadline)
-            drain, self._drain = self._drain, None
-            self._release()
-            return self._result(ended=drain.leave(min(_LEAVE, deadline - time.monotonic())))
+            ended, interrupted = False, True
+            try:
+                self._ask_to_finish(timeout)
+                interrupted = False
+            finally:
+                drain, self._drain = self._drain, None
+                self._release()
+                if interrupted:
+                    self._say("interrupted while output was still shown; its end may be missing here")
+                ended = drain.leave(0.0 if interrupted else _LEAVE)
+            return self._result(ended=ended)
 
-    def _ask_to_finish(self, deadline: float) -> None:
+    def _ask_to_finish(self, timeout: float) -> None:
         for _ in range(2):
             if self._drain is None or (not self._drain.alive() and not self._replace()):
                 return
-            left = deadline - time.monotonic()
-            self._drain.send({"finish": max(0.0, left - min(_FINISH_MARGIN, left / 4))})
-            if self._wait_until(lambda: self._finished is not None, deadline):
-                return
-            if time.monotonic() >= deadline:
+            self._drain.send({"finish": timeout})
+            if self._waited_for_finish(self._drain, time.monotonic() + timeout):
                 return
             # It has died in the middle; what is left in the pipes is the next one's.
             self._drain.kill()
+
+    def _waited_for_finish(self, drain: SupervisedDrain, deadline: float) -> bool:
+        """Wait for the drain's answer while it moves; False when it has died."""
+        while self._finished is None:
+            try:
+                message = drain.receive(_LISTEN)
+            except EOFError:
+                return False
+            if message is not None:
+                self._take(message)
+            elif drain.stands_still(busy=True) and time.monotonic() >= deadline:
+                break
+        return True
 
     def _result(self, *, ended: bool) -> Finished:
         if self._finished is None:
@@ -221,8 +263,21 @@ class LogCapture:
         counts = cast("dict[str, int]", self._finished["finished"])
         unshown, unfiled = counts["unshown"], counts["unfiled"]
         if unshown or unfiled:
-            self._say(f"output left at the end: {unshown} bytes not shown, {unfiled} bytes not in the files")
+            idle = f"the console took nothing for {self._limits.console_idle:g} s; " if unshown else ""
+            self._say(
+                f"output left at the end: {idle}{unshown} bytes not shown, {unfiled} bytes not in the files"
+            )
         return Finished(unshown, unfiled, process_ended=ended)
+
+    def _leading(self, streams: Sequence[CapturedStream]) -> dict[StreamKey, StreamKey]:
+        """Whose FIFO each stream gets: its own, or its worker's stdout's."""
+        wanted = {stream.key: stream.on_console for stream in streams}
+        leading: dict[StreamKey, StreamKey] = {}
+        for stream in streams:
+            stdout: StreamKey = (stream.local_rank, "stdout")
+            shared = self._one_console and wanted.get(stdout) == stream.on_console
+            leading[stream.key] = stdout if shared else stream.key
+        return leading
 
     def _make(self, streams: Sequence[CapturedStream]) -> list[_Open]:
         if self._folder is None or self._drain is None:
@@ -347,3 +402,10 @@ class LogCapture:
                 self._lock.release()
             for event in events:
                 self._on_event(event)
+
+
+def _is_one_console() -> bool:
+    try:
+        return os.path.sameopenfile(1, 2)
+    except OSError:
+        return False

@@ -29,7 +29,8 @@ class CapturedLogsSpecs(DefaultLogsSpecs):
     Files lie in ``<log_dir>/attempt_<restart count>/<local rank>/{stdout,stderr}.log`` beside torch's
     ``error.json``; an attempt with the number of an earlier one (a membership change restarts workers without
     counting) becomes ``attempt_<n>.1`` and so on, nothing is removed. Where a stream cannot be captured,
-    the worker inherits the agent's, as without redirects.
+    the worker inherits the agent's, as without redirects. An attempt whose folders cannot be made (a full
+    disk, a folder that is gone) is torch's own: error files in a temporary folder, or nowhere.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class CapturedLogsSpecs(DefaultLogsSpecs):
         super().__init__(log_dir=os.fspath(log_dir), local_ranks_filter=local_ranks_filter)
         self._capture = capture
         self._function_entrypoint = function_entrypoint
+        self._elsewhere: DefaultLogsSpecs | None = None
 
     def _make_log_dir(self, log_dir: str | None, rdzv_run_id: str) -> str:
         # torch would make a folder with a random name in it; ours belongs to one node of one job already.
@@ -66,16 +68,12 @@ class CapturedLogsSpecs(DefaultLogsSpecs):
         Args:
             envs: environment of each local rank; gets torch's error file, and the FIFOs' names where the
                 workers are functions.
-
-        Raises:
-            OSError: the folders cannot be made.
         """
-        named = {rank: dict(env) for rank, env in envs.items()}
-        if named:
-            named[0][_RESTART_COUNT] = self._free_attempt(named[0].get(_RESTART_COUNT, "0"))
-        dest = super().reify(named)
-        for rank, env in envs.items():
-            env[_ERROR_FILE] = named[rank][_ERROR_FILE]
+        try:
+            dest = self._make_attempt(envs)
+        except OSError as error:
+            self._capture.leave_out(f"no folder for it ({error.strerror or error}: {self.root_log_dir})")
+            return self._reify_elsewhere(envs)
         fifos = self._capture.open(self._streams(dest.error_files))
         if not fifos:
             return dest
@@ -86,6 +84,30 @@ class CapturedLogsSpecs(DefaultLogsSpecs):
             return replace(dest, stdouts=inherited, stderrs=dict(inherited))
         return replace(dest, stdouts=_of(fifos, "stdout"), stderrs=_of(fifos, "stderr"))
 
+    def _make_attempt(self, envs: dict[int, dict[str, str]]) -> LogsDest:
+        named = {rank: dict(env) for rank, env in envs.items()}
+        if named:
+            named[0][_RESTART_COUNT] = self._free_attempt(named[0].get(_RESTART_COUNT, "0"))
+        dest = super().reify(named)
+        for rank, env in envs.items():
+            env[_ERROR_FILE] = named[rank][_ERROR_FILE]
+        return dest
+
+    def _reify_elsewhere(self, envs: dict[int, dict[str, str]]) -> LogsDest:
+        try:
+            if self._elsewhere is None:
+                self._elsewhere = DefaultLogsSpecs(local_ranks_filter=self._local_ranks_filter)
+            return self._elsewhere.reify(envs)
+        except OSError:
+            self._elsewhere = None
+        dest = DefaultLogsSpecs(log_dir=os.devnull).reify(envs)
+        # Without a folder torch forgets its own filter.
+        silent = {rank: os.devnull for rank in envs if not self._is_shown(rank)}
+        return replace(dest, stdouts=dest.stdouts | silent, stderrs=dest.stderrs | silent)
+
+    def _is_shown(self, rank: int) -> bool:
+        return not self._local_ranks_filter or rank in self._local_ranks_filter
+
     def _free_attempt(self, count: str) -> str:
         taken, names = Path(self.root_log_dir), [count]
         while (taken / f"attempt_{names[-1]}").exists():
@@ -93,13 +115,12 @@ class CapturedLogsSpecs(DefaultLogsSpecs):
         return names[-1]
 
     def _streams(self, error_files: Mapping[int, str]) -> list[CapturedStream]:
-        shown = self._local_ranks_filter
         return [
             CapturedStream(
                 local_rank=rank,
                 name=name,
                 file=Path(error_file).with_name(f"{name}.log"),
-                on_console=not shown or rank in shown,
+                on_console=self._is_shown(rank),
             )
             for rank, error_file in error_files.items()
             for name in _VARIABLES

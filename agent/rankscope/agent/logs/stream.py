@@ -21,21 +21,21 @@ class Limits:
         memory_bytes: most bytes of a stream that wait in memory for a file (then the pipe is left to fill,
             for ``stall`` seconds at most) or, when there is no file, for the console (then the oldest go).
         backlog_bytes: most bytes of a stream that a lagging console catches up with from the file.
-        last_words_bytes: the same once half of the time to finish has gone.
         hold: seconds that the console waits for the rest of a line.
         stall: seconds without any progress of the files after which a full stream gives its file up.
         stuck: seconds after which a drain that leaves pipes unread is replaced.
         linger: seconds that a console without agent may take for the rest, once all workers have closed.
+        console_idle: seconds without a byte taken after which, at the end, a console's rest is given up.
     """
 
     kept_bytes: int = MIB
     memory_bytes: int = 16 * MIB
     backlog_bytes: int = 256 * MIB
-    last_words_bytes: int = MIB
     hold: float = 0.05
     stall: float = 5.0
     stuck: float = 5.0
     linger: float = 5.0
+    console_idle: float = 60.0
 
     def to_dict(self) -> dict[str, float]:
         """The limits as the drain's command line takes them."""

@@ -87,23 +87,21 @@ class SupervisedDrain:
         self._not_before = now + self._pause
         self._process.kill()
         self._process = DrainProcess(self._counters_fd, self._limits)
+        self._still = 0.0
         return True
 
-    def stands_still(self, *, unread: bool) -> bool:
-        """Whether bytes have lain in the pipes for ``Limits.stuck`` seconds without a beat of the drain.
+    def stands_still(self, *, busy: bool) -> bool:
+        """Whether the drain has had something to do for ``Limits.stuck`` seconds and gave no beat.
 
         Args:
-            unread: whether bytes lie in the pipes now. To be asked every tick.
+            busy: whether it has something to do now. To be asked every tick.
         """
         now, beat = time.monotonic(), self.counters.beat()
         # Counted in small steps: an agent that was itself stopped has seen nothing.
         step = min(now - self._asked_at, _LONGEST_STEP)
-        self._still = self._still + step if unread and beat == self._beat else 0.0
+        self._still = self._still + step if busy and beat == self._beat else 0.0
         self._beat, self._asked_at = beat, now
-        if self._still < self._limits.stuck:
-            return False
-        self._still = 0.0
-        return True
+        return self._still >= self._limits.stuck
 
     def leave(self, timeout: float) -> bool:
         """Let go of the drain and the memory; True when the drain has ended within ``timeout`` seconds."""

@@ -97,6 +97,8 @@ def blame(
     confidence = lower(confidence, to=at_most)
     if not job.rhythm_known:
         confidence = lower(confidence, to="medium")
+    if not numbered and any(view.gone for view in job.ranks):
+        confidence = lower(confidence, to="medium")  # they may wait for the one that has ended
     if job.unseen:
         confidence = lower(confidence)
     causes = {view.rank: _with_kind(job.cause(view), kind, loop=named is loops) for view in named}
@@ -134,7 +136,6 @@ def suspect(
 ) -> Finding:
     """Say who is waited for without calling it a hang: it works, or moved."""
     causes = {view.rank: job.cause(view) for view in sinks}
-    seconds = max((view.activity.seconds for view in sinks), default=0.0)
     return Finding(
         verdict="Unknown",
         kind=causes[sinks[0].rank].kind,
@@ -143,7 +144,10 @@ def suspect(
         rule=rule,
         summary="suspected, not confirmed: "
         + join(
-            busy_phrase({rank: (cause.place, cause.kind) for rank, cause in causes.items()}, seconds=seconds),
+            busy_phrase(
+                {rank: (cause.place, cause.kind) for rank, cause in causes.items()},
+                seconds=silence(job, sinks),
+            ),
             wait_phrase(calls(victims), for_whom=list(causes)),
             unseen_phrase(job),
         ),
@@ -158,6 +162,13 @@ def suspect(
             *pair_evidence(job),
         ),
     )
+
+
+def silence(job: JobView, views: Sequence[RankView]) -> float:
+    """Seconds without progress: a watcher's, else the window of the pair."""
+    if job.silent_seconds is not None:
+        return job.silent_seconds
+    return max((view.activity.seconds for view in views), default=0.0)
 
 
 def calls(views: Sequence[RankView]) -> dict[int, str]:

@@ -1,7 +1,8 @@
-"""Rules about ranks that cannot run: ended, stopped, frozen in the kernel (rows 1 and 2).
+"""Rules about ranks that have ended (row 1).
 
-Sources: DIAGNOSIS.md, "Naming the culprit" and decisions 2 and 3. They look at exits and process states and
-only name what waits for those ranks.
+Only a code that is not 0 is a failure. A rank that ended with 0, or whose code nobody learned, is to blame
+where the others wait for it and for nobody else: a rank that finished early is no reason for a hang among
+those that go on. Source: DIAGNOSIS.md, "Naming the culprit".
 """
 
 from __future__ import annotations
@@ -9,27 +10,38 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from rankscope.diag.classify.activity import FROZEN_STATES
-from rankscope.diag.classify.blame import Finding, activity_evidence, calls, pair_evidence, victim_evidence
+from rankscope.diag.classify.blame import Finding, calls, lower, victim_evidence
 from rankscope.diag.classify.view import JobView, RankView, away_ranks, waiting_ranks
 from rankscope.diag.classify.wording import end_phrase, join, name_ranks, verb, wait_phrase
-from rankscope.diag.model import Evidence, Location
+from rankscope.diag.model import Confidence, Evidence, ExitFacts, Kind, Location
 
 _SIGTERM: Final = -15
+_UNKNOWN: Final = ExitFacts(code=None)
 
 
 def process_gone(job: JobView) -> Finding | None:
-    """Row 1. The first to end is the culprit; who died of it, or was terminated after it, is not.
+    """Row 1. The first to fail is the culprit; who died of it, or was terminated after it, is not.
 
     torchrun terminates the survivors with SIGTERM (-15) and direct gloo peers raise "Connection closed by
-    peer" 14-68 ms later (measured): neither is a cause.
+    peer" 14-68 ms later (measured): neither is a cause. A rank that left with 0 before may be.
     """
     gone = [view for view in job.ranks if view.gone]
-    failed = [view for view in gone if view.latest.exit is None or view.latest.exit.code != 0]
-    waiting = waiting_ranks(job)
-    if not failed:
-        return _left_early(job, gone, waiting)
+    if not gone:
+        return None
+    failed = [view for view in gone if _end(view).code not in (0, None)]
+    left = [view for view in gone if _end(view).code in (0, None)]
+    if failed:
+        before = _left_before(job, failed, left)
+        return left_early(job, before, waiting_ranks(job), died=failed) if before else _failed(job, failed)
+    if len(left) == job.latest.world_size:
+        return _all_ended(left)
+    awaited = _awaited(job, left)
+    return left_early(job, awaited, waiting_ranks(job)) if awaited else None
+
+
+def _failed(job: JobView, failed: Sequence[RankView]) -> Finding:
     first = _first_failures(job, failed)
+    waiting = waiting_ranks(job)
     ended = {view.rank: end_phrase(view.latest.exit) for view in failed}
     evidence = tuple(Evidence("exit", text, rank) for rank, text in ended.items())
     others = [rank for rank in ended if rank not in first]
@@ -39,16 +51,18 @@ def process_gone(job: JobView) -> Finding | None:
             f"{name_ranks(ended)} {verb(list(ended), 'was', 'were')} ended by SIGTERM from outside the job",
             evidence=evidence,
         )  # fmt: skip
-    after = f"{name_ranks(others)} ended after it" if others else ""
+    confidence: Confidence = "high" if len(first) == 1 else "low"
+    if all(job.catalogue.is_consequence(_end(view).message) for view in job.of(first)):
+        confidence = lower(confidence, to="low" if job.unseen else "medium")  # the cause was not seen
     return Finding(
         verdict="Exited",
         kind="dead",
         severity="error",
-        confidence="high" if len(first) == 1 else "low",
+        confidence=confidence,
         rule="1",
         summary=join(
             *(f"rank {rank} {ended[rank]}" for rank in first),
-            after,
+            f"{name_ranks(others)} ended after it" if others else "",
             wait_phrase(calls(waiting), for_whom=first),
         ),
         culprits=first,
@@ -58,9 +72,64 @@ def process_gone(job: JobView) -> Finding | None:
     )
 
 
+def left_early(
+    job: JobView, left: Sequence[RankView], waiting: Sequence[RankView], *, died: Sequence[RankView] = ()
+) -> Finding:
+    """Name ranks that ended without a failure while others needed them.
+
+    Args:
+        job: the job.
+        left: those ranks, at least one; their code is 0 or unknown.
+        waiting: ranks that wait for them.
+        died: ranks that ended because of it.
+    """
+    ranks = tuple(view.rank for view in left)
+    unknown = [view.rank for view in left if _end(view).code is None]
+    known = [rank for rank in ranks if rank not in unknown]
+    sure = not unknown and not job.unseen and (len(ranks) == 1 or not died)
+    kind: Kind = "exit" if died or not unknown else "dead"
+    return Finding(
+        verdict="Exited",
+        kind=kind,
+        severity="warning",
+        confidence="medium" if sure else "low",
+        rule="1",
+        summary=join(
+            f"{name_ranks(known)} ended with exit code 0 before the others" if known else "",
+            f"{name_ranks(unknown)} {verb(unknown, 'has', 'have')} ended before the others, "
+            f"{verb(unknown, 'its exit code is', 'their exit codes are')} unknown"
+            if unknown
+            else "",
+            f"{name_ranks(view.rank for view in died)} ended after {verb(ranks, 'it', 'them')}"
+            if died
+            else "",
+            wait_phrase(calls(waiting), for_whom=ranks),
+        ),
+        culprits=ranks,
+        victims=dict.fromkeys((view.rank for view in (*died, *waiting)), ranks),
+        evidence=(
+            *(Evidence("exit", end_phrase(view.latest.exit), view.rank) for view in (*left, *died)),
+            *victim_evidence(waiting),
+        ),
+    )
+
+
+def _all_ended(left: Sequence[RankView]) -> Finding:
+    evidence = tuple(Evidence("exit", end_phrase(view.latest.exit), view.rank) for view in left)
+    unknown = [view.rank for view in left if _end(view).code is None]
+    if not unknown:
+        return Finding("Healthy", "none", "none", "high", "1", "all ranks have finished", evidence=evidence)
+    text = f"all ranks have ended; how {name_ranks(unknown)} did is not known"
+    return Finding("Unknown", "none", "info", "low", "1", text, evidence=evidence)
+
+
+def _end(view: RankView) -> ExitFacts:
+    return view.latest.exit or _UNKNOWN
+
+
 def _raised_at(job: JobView, view: RankView) -> Location | None:
     """Where the error came from that a rank ended with."""
-    frame = view.latest.exit.frame if view.latest.exit is not None else None
+    frame = _end(view).frame
     if frame is None:
         return None
     return Location(
@@ -74,103 +143,36 @@ def _raised_at(job: JobView, view: RankView) -> Location | None:
 
 def _first_failures(job: JobView, failed: Sequence[RankView]) -> tuple[int, ...]:
     """Who ended first of those whose end is not plainly another's consequence; several when it is a tie."""
-    facts = {view.rank: view.latest.exit for view in failed}
-    own = [rank for rank, end in facts.items() if end is None or end.code != _SIGTERM]
-    causes = [
-        rank for rank in own if (end := facts[rank]) is None or not job.catalogue.is_consequence(end.message)
-    ]
-    candidates = causes or own
-    ages = {
-        rank: end.seconds_ago for rank in candidates if (end := facts[rank]) and end.seconds_ago is not None
-    }
+    own = [view for view in failed if _end(view).code != _SIGTERM]
+    candidates = [view for view in own if not job.catalogue.is_consequence(_end(view).message)] or own
+    ages = {view.rank: age for view in candidates if (age := _end(view).seconds_ago) is not None}
     if ages:
         oldest = max(ages.values())
         return tuple(sorted(rank for rank, age in ages.items() if age == oldest))
-    killed = [rank for rank in candidates if (end := facts[rank]) and end.code is not None and end.code < 0]
-    return tuple(sorted(killed or candidates))
+    killed = [view for view in candidates if (_end(view).code or 0) < 0]
+    return tuple(sorted(view.rank for view in killed or candidates))
 
 
-def _left_early(job: JobView, gone: Sequence[RankView], waiting: Sequence[RankView]) -> Finding | None:
-    if not gone:
-        return None
-    left = tuple(view.rank for view in gone)
-    evidence = tuple(Evidence("exit", end_phrase(view.latest.exit), view.rank) for view in gone)
-    if len(left) == job.latest.world_size:
-        return Finding("Healthy", "none", "none", "high", "1", "all ranks have finished", evidence=evidence)
-    if not waiting or away_ranks(job) or job.progress:
-        return None
-    return Finding(
-        verdict="Exited",
-        kind="exit",
-        severity="warning",
-        confidence="medium",
-        rule="1",
-        summary=join(
-            f"{name_ranks(left)} ended with exit code 0 before the others",
-            wait_phrase(calls(waiting), for_whom=left),
-        ),
-        culprits=left,
-        victims=dict.fromkeys((view.rank for view in waiting), left),
-        evidence=evidence + tuple(victim_evidence(waiting)),
-    )
+def _left_before(job: JobView, failed: Sequence[RankView], left: Sequence[RankView]) -> list[RankView]:
+    """Ranks that left before others died of a lost connection, when no failure has a cause of its own."""
+    own = [_end(view) for view in failed if _end(view).code != _SIGTERM]
+    if not own or not all(job.catalogue.is_consequence(end.message) for end in own):
+        return []
+    began = max((end.seconds_ago for end in own if end.seconds_ago is not None), default=0.0)
+    return [view for view in left if (age := _end(view).seconds_ago) is None or age >= began]
 
 
-def all_stopped(job: JobView) -> Finding | None:
-    """Decision 2: every rank stopped by a signal is somebody's wish, nobody's fault."""
-    states = [view.frozen for view in job.ranks]
-    if not states or set(states) - {"T", "t"} or len(states) < job.latest.world_size:
-        return None
-    return Finding(
-        "RankNonCommHang", "frozen", "info", "high" if job.paired else "medium", "2",
-        "the job is stopped by a signal: all ranks are in state T",
-        evidence=tuple(activity_evidence(job.ranks)),
-    )  # fmt: skip
+def _awaited(job: JobView, left: Sequence[RankView]) -> list[RankView]:
+    """Ranks that left and that all others wait for, as far as sequence numbers can tell.
 
-
-def frozen_ranks(job: JobView) -> Finding | None:
-    """Row 2. A rank that cannot run (T, t, D in both snapshots) is the culprit, whatever its stack shows."""
-    frozen = [view for view in job.ranks if view.frozen]
-    if not frozen:
-        return None
+    A live rank that waits for nobody, or cannot run, may be the one that is waited for: the next rules look.
+    """
+    live = [view for view in job.ranks if not view.gone]
     waiting = waiting_ranks(job)
-    causes = {view.rank: job.cause(view) for view in frozen}
-    culprits = tuple(causes)
-    what = {
-        view.rank: FROZEN_STATES.get(view.frozen or "", "a process whose main thread has ended")
-        for view in frozen
-    }
-    places = [
-        f"rank {rank} is {what[rank]}" + (f" in {cause.place}" if cause.location else "")
-        for rank, cause in causes.items()
-    ]
-    evidence = [Evidence("/proc", _state_text(view), view.rank) for view in frozen]
-    if len(frozen) > 1 and len(frozen) == job.latest.world_size:
-        culprits = ()
-    return Finding(
-        verdict="RankNonCommHang",
-        kind="frozen" if culprits else "storage",
-        severity="warning",
-        confidence="high" if job.paired else "medium",
-        rule="2",
-        summary=join(
-            *places[:4],
-            f"{len(places) - 4} more likewise" if len(places) > 4 else "",  # noqa: PLR2004 - a line's worth
-            "no minority: all ranks" if not culprits else "",
-            wait_phrase(calls(waiting), for_whom=culprits),
-        ),
-        culprits=culprits,
-        victims=dict.fromkeys((view.rank for view in waiting), culprits),
-        location=next((cause.location for cause in causes.values() if cause.location), None),
-        evidence=(
-            *evidence,
-            *(fact for cause in causes.values() for fact in cause.evidence),
-            *victim_evidence(waiting),
-            *pair_evidence(job),
-        ),
-    )
-
-
-def _state_text(view: RankView) -> str:
-    facts = view.latest.facts
-    wchan = f", in the kernel's {facts.wchan}" if facts and facts.wchan and facts.wchan != "0" else ""
-    return f"state {view.frozen} ({FROZEN_STATES.get(view.frozen or '', 'ended')}){wchan}"
+    if not waiting or away_ranks(job) or any(view.frozen for view in live):
+        return []
+    if job.progress is not None or job.entered_new:
+        return []
+    ranks = {view.rank for view in waiting}
+    held = [one for one in job.waits.open if ranks.intersection(one.waiting)]
+    return [view for view in left if not held or any(one.may_await(view.rank) for one in held)]

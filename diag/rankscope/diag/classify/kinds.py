@@ -88,7 +88,7 @@ def cause_of(suspect: Suspect, *, catalogue: Catalogue, source_line: SourceLine)
             )
         )
     evidence.extend(_frozen_children(rank))
-    if kind in ("lock", "exit", "native_gil"):
+    if kind in ("lock", "exit", "native_gil") or not position.thread.is_main:
         evidence.extend(_other_threads(rank, position, catalogue))
     place = show_frame(frame) if frame else position.place
     return Cause(kind, place, _location(frame, text, rank.rank), tuple(evidence))

@@ -37,17 +37,27 @@ def still_moving(job: JobView) -> Finding | None:
     stirred = [view for view in seen if view.waiting is not None and view.activity.stirred]
     if left:
         text = f"{name_ranks(view.rank for view in left)} left a wait between the snapshots"
-        return _moves("Healthy", "medium", text, left)
+        return _moved(job, "medium", text, left)
     if stirred and moved:
         waits = f"waits of {name_ranks(view.rank for view in stirred)} end and begin again"
         text = f"{waits}, {name_ranks(view.rank for view in moved)} moved"
-        return _moves("Healthy", "low", text, [*stirred, *moved])
+        return _moved(job, "low", text, [*stirred, *moved])
     if arrived:
         text = (
             f"{name_ranks(view.rank for view in arrived)} entered a wait between the snapshots: not yet still"
         )
         return _moves("Unknown", "low", text, arrived)
     return None
+
+
+def _moved(job: JobView, confidence: Confidence, text: str, views: Sequence[RankView]) -> Finding:
+    """Health, unless a collective stayed open over the pair: then what moved does not tell."""
+    still = job.static_open
+    if still is None:
+        return _moves("Healthy", confidence, text, views)
+    return _moves(
+        "Unknown", "low", f"{text}; collective {still.seq} of group {still.group} stayed open", views
+    )
 
 
 def _moves(verdict: Verdict, confidence: Confidence, text: str, views: Sequence[RankView]) -> Finding:
@@ -78,11 +88,13 @@ def nobody_waits(job: JobView) -> Finding | None:
     active = [view for view in away if view.activity.level in ("busy", "ticking")]
     if not active:
         return None
-    if any(view.moved for view in active) or len(active) == job.latest.world_size:
+    works = any(view.moved for view in active) or len(active) == job.latest.world_size
+    if works and job.static_open is None:
         ranks = [view.rank for view in active]
         return Finding(
             "Healthy", "none", "none", "low", "0",
             f"no rank waits for another, {name_ranks(ranks)} {verb(ranks, 'is', 'are')} active",
             evidence=tuple(activity_evidence(active)),
         )  # fmt: skip
-    return suspect(job, active, (), rule="0")
+    absent = {rank for one in job.missing for rank in one.absent}
+    return suspect(job, [view for view in active if view.rank in absent] or active, (), rule="0")

@@ -94,10 +94,10 @@ def read_position(rank: RankSnapshot, *, catalogue: Catalogue, source_line: Sour
                 return other
     in_backward = position.waiting == "perhaps"  # it may compute itself: what other threads run says nothing
     holder = next((other for other in found if other.thread.holds_gil), None)
-    if holder is not None and not main.holds_gil:
-        if holder.thread.active is False or (waits_for_thread and not in_backward):
-            return holder
-    if not waits_for_thread or in_backward:
+    may_run_there = waits_for_thread and not in_backward
+    if holder is not None and not main.holds_gil and (holder.thread.active is False or may_run_there):
+        return holder
+    if not may_run_there:
         return position
     return _of_the_worker(position, [other for other in found if other.user_frame is not None], catalogue)
 

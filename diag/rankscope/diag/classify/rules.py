@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import Final
 
 from rankscope.diag.classify.blame import Finding, calls, pair_evidence, unseen_phrase, victim_evidence
-from rankscope.diag.classify.endings import all_stopped, frozen_ranks, process_gone
+from rankscope.diag.classify.endings import process_gone
+from rankscope.diag.classify.frozen import all_stopped, frozen_ranks
 from rankscope.diag.classify.motion import nobody_waits, something_advanced, still_moving
-from rankscope.diag.classify.sequences import entered_not_finished, missing_from_collective
+from rankscope.diag.classify.sequences import entered_not_finished, missing_from_collective, seq_evidence
 from rankscope.diag.classify.stacks import (
     all_in_one_call,
     common_place,
@@ -22,7 +23,7 @@ from rankscope.diag.classify.stacks import (
     start_up,
 )
 from rankscope.diag.classify.view import JobView, away_ranks, waiting_ranks
-from rankscope.diag.classify.wording import join, verb, wait_phrase
+from rankscope.diag.classify.wording import join, stand_phrase, verb, wait_phrase
 
 Rule = Callable[[JobView], Finding | None]
 
@@ -57,7 +58,8 @@ def not_known(job: JobView) -> Finding:
         text = wait_phrase(calls(waiting), for_whom=())
         text += "; the stacks do not show whom they wait for" if not job.unseen else ""
     elif away and not waiting:
-        text = "no rank waits for another, and they stand in different places"
+        places = stand_phrase({view.rank: job.cause(view).place for view in away})
+        text = join("no rank is seen to wait for another", places)
     else:
         text = "the evidence does not point at a rank"
     rest = unseen_phrase(job)
@@ -71,5 +73,5 @@ def not_known(job: JobView) -> Finding:
         rule="none",
         summary=join(text, rest),
         victims=dict.fromkeys((view.rank for view in waiting), ()),
-        evidence=(*victim_evidence(waiting), *pair_evidence(job)),
+        evidence=(*victim_evidence(waiting), *seq_evidence(job), *pair_evidence(job)),
     )

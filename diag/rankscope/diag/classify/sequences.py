@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rankscope.diag.classify.blame import Finding, blame, calls, lower, pair_evidence, victim_evidence
+from rankscope.diag.classify.endings import left_early
 from rankscope.diag.classify.view import JobView, away_ranks, waiting_ranks
 from rankscope.diag.classify.wording import join, name_ranks, verb, wait_phrase
 from rankscope.diag.model import Confidence, Evidence, Kind
@@ -21,12 +22,19 @@ def missing_from_collective(job: JobView) -> Finding | None:
     circle = job.waits.cycle()
     if circle:
         return _order_deadlock(job, circle)
-    sinks = job.of(job.waits.sinks())
+    victims = [view for view in job.of(job.waits.edges) if view.alive]
+    ends_at = job.of(job.waits.sinks())
+    sinks = [view for view in ends_at if view.alive]
+    gone = [view for view in ends_at if view.gone]
+    if victims and gone and not sinks:
+        return left_early(job, gone, victims)
+    if not victims or not sinks:
+        return None  # nothing was read from their processes: the numbers may be old
     away = [view for view in sinks if view.waiting is None]
     if not away and away_ranks(job):
         return None  # P2P and store waits carry no sequence numbers: the stacks go on from here
-    whole = all(one.complete for one in job.waits.open if one.absent)
-    at_most: Confidence = "high" if whole else "medium"
+    whole = all(one.complete for one in job.missing)
+    at_most: Confidence = "high" if whole and not gone else "medium"
     kind: Kind | None = None
     if not away:
         # They stand in another wait: a different way through the program, or a set-up the others are past.
@@ -34,7 +42,7 @@ def missing_from_collective(job: JobView) -> Finding | None:
         kind = "store_wait" if store else "desync"
         at_most = lower(at_most, to="medium" if store else "low")
     named = away or sinks
-    victims = [view for view in job.of(job.waits.edges) if view not in named]
+    victims = [view for view in victims if view not in named]
     found = blame(
         job,
         named,
@@ -42,7 +50,7 @@ def missing_from_collective(job: JobView) -> Finding | None:
         rule="4",
         at_most=at_most,
         kind=kind,
-        evidence=_seq_evidence(job),
+        evidence=seq_evidence(job),
         numbered=job.paired,
     )
     ends, named_ranks = job.waits.ends(), set(found.culprits)
@@ -53,15 +61,15 @@ def missing_from_collective(job: JobView) -> Finding | None:
     return replace(found, victims=waits)
 
 
-def _seq_evidence(job: JobView) -> list[Evidence]:
+def seq_evidence(job: JobView) -> list[Evidence]:
+    """One line for each open collective that some member has not entered."""
     return [
         Evidence(
             "progress page",
             f"{name_ranks(one.absent)} {verb(one.absent, 'has', 'have')} not entered collective {one.seq}"
             f" of group {one.group}, {name_ranks(one.waiting)} {verb(one.waiting, 'waits', 'wait')} in it",
         )
-        for one in job.waits.open
-        if one.absent
+        for one in job.missing
     ]
 
 
@@ -73,7 +81,7 @@ def _order_deadlock(job: JobView, circle: tuple[int, ...]) -> Finding:
         verdict="RankNonCommHang",
         kind="order_deadlock",
         severity="warning",
-        confidence="high" if job.paired else "medium",
+        confidence="high" if job.paired and job.rhythm_known else "medium",
         rule="5",
         summary=join(
             "a circle of waits: " + ", ".join(edges[:6]), wait_phrase(calls(others), for_whom=circle)
@@ -84,7 +92,7 @@ def _order_deadlock(job: JobView, circle: tuple[int, ...]) -> Finding:
             **dict.fromkeys((view.rank for view in others), tuple(sorted(circle))),
         },
         location=next((cause.location for cause in causes), None),
-        evidence=(*_seq_evidence(job), *pair_evidence(job)),
+        evidence=(*seq_evidence(job), *pair_evidence(job)),
     )
 
 

@@ -14,14 +14,21 @@ from rankscope.diag.classify.blame import (
     activity_evidence,
     blame,
     calls,
-    lower,
     pair_evidence,
+    silence,
     unseen_phrase,
     victim_evidence,
 )
 from rankscope.diag.classify.view import JobView, RankView, away_ranks, waiting_ranks
-from rankscope.diag.classify.wording import KIND_WORDS, join, name_ranks, stuck_phrase, verb, wait_phrase
-from rankscope.diag.model import Confidence, Kind
+from rankscope.diag.classify.wording import (
+    KIND_WORDS,
+    join,
+    name_ranks,
+    stand_phrase,
+    stuck_phrase,
+    wait_phrase,
+)
+from rankscope.diag.model import Kind
 
 
 def start_up(job: JobView) -> Finding | None:
@@ -75,7 +82,7 @@ def _in_the_store(job: JobView, waiting: Sequence[RankView]) -> Finding | None:
 def different_calls(job: JobView) -> Finding | None:
     """Row 9. All in communication at different call sites: the minority went another way."""
     waiting = waiting_ranks(job)
-    if not waiting or away_ranks(job) or job.unseen or len(waiting) < job.latest.world_size:
+    if not waiting or away_ranks(job) or not _all_wait(job, waiting):
         return None
     if any(view.position and view.position.label == "p2p" for view in waiting):
         return None
@@ -110,6 +117,12 @@ def different_calls(job: JobView) -> Finding | None:
     )
 
 
+def _all_wait(job: JobView, waiting: Sequence[RankView]) -> bool:
+    """Whether every rank that has not ended is seen and waits."""
+    gone = sum(view.gone for view in job.ranks)
+    return not job.unseen and len(waiting) + gone >= job.latest.world_size
+
+
 def _site(view: RankView) -> tuple[str, object, int]:
     position = view.position
     if position is None:
@@ -129,7 +142,7 @@ def _one_group(job: JobView) -> bool:
 def all_in_one_call(job: JobView) -> Finding | None:
     """Row 7. Everyone is in one collective and nobody leaves it: the layer itself, with low confidence."""
     waiting = waiting_ranks(job)
-    if not waiting or away_ranks(job) or job.unseen or not job.paired or len(waiting) < job.latest.world_size:
+    if not waiting or away_ranks(job) or not job.paired or not _all_wait(job, waiting):
         return None
     if any(view.waiting != "communication" or view.activity.stirred for view in waiting):
         return None
@@ -151,57 +164,64 @@ def all_in_one_call(job: JobView) -> Finding | None:
     )
 
 
-def _stands_still(job: JobView, away: Sequence[RankView]) -> Finding:
-    """All are quiet and nothing says that they should not be: a server waits for requests like this."""
-    cause = job.cause(away[0])
-    seconds = max(view.activity.seconds for view in away)
-    ranks = [view.rank for view in away]
-    return Finding(
-        verdict="Unknown",
-        kind=cause.kind,
-        severity="info",
-        confidence="low",
-        rule="10",
-        summary=join(
-            f"{name_ranks(ranks)} {verb(ranks, 'stands', 'stand')} in {cause.place}",
-            f"nothing moved in {seconds:.0f} s, and no step or collective says whether it should have",
-            unseen_phrase(job),
-        ),
-        location=cause.location,
-        evidence=(*cause.evidence, *activity_evidence(away[:4]), *pair_evidence(job)),
-    )
-
-
 def common_place(job: JobView) -> Finding | None:
-    """Row 10. Nobody waits for another and all stand in the same place: a common cause, no minority."""
+    """Row 10. Nobody waits for another and all stand in the same place: a common cause, no minority.
+
+    Not while the page shows a collective that some entered and others did not: then it is no common cause.
+    """
     away = away_ranks(job)
-    if not away or waiting_ranks(job) or job.entered_new:
+    if not away or waiting_ranks(job) or job.entered_new or job.missing:
         return None
     levels = {view.activity.level for view in away}
     if levels & {"busy"} or (levels & {"ticking"} and job.paired):
         return None
+    if job.paired and not job.rhythm_known:
+        return _stands_still(job, away, "no step or collective says whether something should have moved")
     gone = [view for view in job.ranks if view.gone]
-    if job.paired and not job.rhythm_known and not gone:
-        return _stands_still(job, away)
-    if job.latest.world_size == 1 or gone:
+    leaving = all(view.position is not None and view.position.label == "exit" for view in away)
+    if job.latest.world_size == 1 or (gone and (leaving or len(away) == 1)):
         return blame(job, away, (), rule="10", at_most="high" if not gone else "medium")
-    if len({_site(view)[1:] for view in away}) != 1:
+    # Where they wait for child processes, those are what stands somewhere.
+    causes = [job.cause(view) for view in away]
+    if len({_site(view)[1:] for view in away}) != 1 or len({cause.place for cause in causes}) != 1:
         return None
     if not job.paired and any(view.position and view.position.thread.active for view in away):
         return None
-    cause = job.cause(away[0])
-    confidence: Confidence = "high" if levels == {"quiet"} else "low"
+    if job.unseen:
+        return _stands_still(job, away, "whether the others stand there too is not known")
     return Finding(
         verdict="RankNonCommHang",
-        kind=cause.kind,
+        kind=causes[0].kind,
         severity="warning",
-        confidence=lower(confidence) if job.unseen else confidence,
+        confidence="high" if levels == {"quiet"} else "low",
         rule="10",
         summary=join(
-            stuck_phrase(dict.fromkeys((view.rank for view in away), (cause.place, cause.kind))),
+            stuck_phrase({view.rank: (causes[0].place, causes[0].kind) for view in away}),
             "no minority: a common cause",
+        ),
+        location=causes[0].location,
+        evidence=(*causes[0].evidence, *activity_evidence(away[:4]), *pair_evidence(job)),
+    )
+
+
+def _stands_still(job: JobView, away: Sequence[RankView], but: str) -> Finding:
+    """All are quiet and nothing says that they should not be: a server waits for requests like this."""
+    causes = {view.rank: job.cause(view) for view in away}
+    one_place = len({cause.place for cause in causes.values()}) == 1
+    first = causes[away[0].rank]
+    seconds = silence(job, away)
+    return Finding(
+        verdict="Unknown",
+        kind=first.kind if one_place else "none",
+        severity="info",
+        confidence="low",
+        rule="10",
+        summary=join(
+            stand_phrase({rank: cause.place for rank, cause in causes.items()}),
+            f"nothing moved in {seconds:.0f} s" if job.paired else "",
+            but,
             unseen_phrase(job),
         ),
-        location=cause.location,
-        evidence=(*cause.evidence, *activity_evidence(away[:4]), *pair_evidence(job)),
+        location=first.location if one_place else None,
+        evidence=(*first.evidence, *activity_evidence(away[:4]), *pair_evidence(job)),
     )

@@ -33,9 +33,11 @@ class OpenCollective:
     done: tuple[int, ...]
     complete: bool
 
-    def may_hold(self, rank: int) -> bool:
-        """Whether a rank may be a member: it is one, or not all members told their numbers."""
-        return not self.complete or rank in {*self.waiting, *self.absent, *self.done}
+    def may_await(self, rank: int) -> bool:
+        """Whether it may lack a rank: a member that did not complete it, or one of unknown numbers."""
+        if rank in self.done:
+            return False
+        return not self.complete or rank in self.waiting or rank in self.absent
 
 
 @dataclass(frozen=True, slots=True)

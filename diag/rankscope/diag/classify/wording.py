@@ -28,6 +28,7 @@ KIND_WORDS: Final[dict[Kind, str]] = {
     "dead": "dead",
     "none": "",
 }
+_SHOWN_PLACES: Final = 4  # a line's worth
 # signal(7), Linux on x86-64 and arm64; the signals that end training processes.
 _SIGNALS: Final = {
     1: "SIGHUP",
@@ -67,6 +68,18 @@ def stuck_phrase(places: Mapping[int, tuple[str, Kind]]) -> str:
         words = f", {KIND_WORDS[kind]}" if KIND_WORDS[kind] else ""
         parts.append(f"{name_ranks(ranks)} {verb(ranks, 'is', 'are')} stuck in {place}{words}")
     return "; ".join(parts)
+
+
+def stand_phrase(places: Mapping[int, str]) -> str:
+    """``ranks 0-1 stand in serve (app.py:7)``, ranks of one place together."""
+    grouped: dict[str, list[int]] = {}
+    for rank in sorted(places):
+        grouped.setdefault(places[rank], []).append(rank)
+    parts = [
+        f"{name_ranks(ranks)} {verb(ranks, 'stands', 'stand')} in {place}" for place, ranks in grouped.items()
+    ]
+    rest = len(parts) - _SHOWN_PLACES
+    return "; ".join(parts[:_SHOWN_PLACES] + [f"{rest} more places"] * (rest > 0))
 
 
 def busy_phrase(places: Mapping[int, tuple[str, Kind]], *, seconds: float) -> str:

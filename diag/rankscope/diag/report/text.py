@@ -123,8 +123,11 @@ def _evidence(page: _Page, diagnosis: Diagnosis, *, full: bool) -> None:
 
 
 def _stacks(page: _Page, diagnosis: Diagnosis, *, full: bool) -> None:
-    compared = deciding_groups(diagnosis.stacks)
-    others = diagnosis.stacks[len(compared) :]
+    readable = [group for group in diagnosis.stacks if _ranks(group) is not None]
+    damaged = [group for group in diagnosis.stacks if _ranks(group) is None]
+    deciding = deciding_groups(readable)
+    compared = (*deciding, *damaged)
+    others = readable[len(deciding) :]
     if compared:
         page.title("stacks, leaf first: culprits, then rarest first")
         _groups(page, _culprits_first(compared, diagnosis.culprits), full=full)
@@ -138,7 +141,15 @@ def _stacks(page: _Page, diagnosis: Diagnosis, *, full: bool) -> None:
 
 def _culprits_first(groups: Sequence[StackGroup], culprits: Sequence[int]) -> list[StackGroup]:
     named = set(culprits)
-    return sorted(groups, key=lambda group: named.isdisjoint(unfold_ranks(group.ranks)))
+    return sorted(groups, key=lambda group: named.isdisjoint(_ranks(group) or ()))
+
+
+def _ranks(group: StackGroup) -> tuple[int, ...] | None:
+    """The ranks of a group, ``None`` when the stored text is no set of ranks: it is then shown as it is."""
+    try:
+        return unfold_ranks(group.ranks)
+    except ValueError:
+        return None
 
 
 def _groups(page: _Page, groups: Sequence[StackGroup], *, full: bool) -> None:
@@ -146,7 +157,8 @@ def _groups(page: _Page, groups: Sequence[StackGroup], *, full: bool) -> None:
     for group in shown:
         threads = group.threads if full else group.threads[:_SHORT_THREADS]
         rest = f" ... {len(group.threads) - len(threads)} more" if len(threads) < len(group.threads) else ""
-        page.line(f"count {group.count}  threads {' '.join(threads)}{rest}", indent=2)
+        odd = "" if _ranks(group) is not None else f"ranks {group.ranks}  "
+        page.line(f"count {group.count}  {odd}threads {' '.join(threads)}{rest}", indent=2)
         frames = group.stack if full else group.stack[:_SHORT_FRAMES]
         for frame in frames:
             page.line(frame, indent=6)
