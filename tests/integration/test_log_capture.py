@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -208,7 +209,7 @@ def test_a_console_that_stays_blocked_does_not_hold_the_end(tmp_path: Path, pipe
 
 def test_a_slow_console_gets_everything_however_long_it_takes(tmp_path: Path, pipe: tuple[int, int]) -> None:
     reading, writing = pipe
-    limits = Limits(kept_bytes=MIB, console_idle=1.0)
+    limits = Limits(kept_bytes=MIB, console_idle=2.0)
     # Far more than one page, and far more than may stay in memory.
     with an_agent(tmp_path, [FLOOD.format(n=6_000)], stdout=writing, limits=limits, finish=0.2) as agent:
         os.close(writing)
@@ -217,7 +218,7 @@ def test_a_slow_console_gets_everything_however_long_it_takes(tmp_path: Path, pi
         for _ in range(6):
             # Slower than both the time to finish and the time that it may take nothing, all in all.
             later = time.monotonic() + 0.4
-            until(lambda later=later: time.monotonic() >= later, "the slow reader")
+            until(partial(_is_past, later), "the slow reader")
             out += os.read(reading, 4096)
         out += read_all(reading)
         finished = agent.report("finished")
@@ -398,6 +399,10 @@ def test_signals_that_end_the_agent_do_not_end_the_drain(tmp_path: Path) -> None
         agent.report("finished")
     assert out == b"said still\n"
     assert agent.events == []
+
+
+def _is_past(moment: float) -> bool:
+    return time.monotonic() >= moment
 
 
 def _size(agent: Agent) -> int:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
 import shutil
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -182,10 +182,8 @@ def test_a_place_where_no_folder_can_be_made_costs_the_capture_of_that_attempt_o
         assert (capture.sizes(), capture.files()) == ({}, {})
         assert len(events) == count
     assert len(list((tmp_path / "tmp").iterdir())) == 1
-    assert set(events) == {
-        f"output is not captured: no folder for it (Not a directory: {logs}); "
-        "workers write to the console themselves"
-    }
+    reason = f"no folder for it (Not a directory: {logs})"
+    assert set(events) == {f"output is not captured: {reason}; workers write to the console themselves"}
     logs.unlink()
     assert specs.reify({0: {"TORCHELASTIC_RESTART_COUNT": "3"}}).error_files == {
         0: str(logs / "attempt_3" / "0" / "error.json")
@@ -239,7 +237,10 @@ def test_binary_workers_write_into_their_files(capture: LogCapture, tmp_path: Pa
 
 
 @pytest.mark.usefixtures("signals")
-def test_workers_of_a_full_disk_run(capture: LogCapture, tmp_path: Path, events: list[str]) -> None:
+def test_workers_whose_folder_cannot_be_made_run(
+    capture: LogCapture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, events: list[str]
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     specs = CapturedLogsSpecs(capture, tmp_path / "logs")
     (tmp_path / "logs").rmdir()
     (tmp_path / "logs").symlink_to("/proc/self/fdinfo")

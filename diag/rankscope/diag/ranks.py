@@ -37,7 +37,16 @@ def unfold_ranks(text: str) -> tuple[int, ...]:
     """Read what ``fold_ranks`` wrote: ranks in ascending order, no more of them than a job can have.
 
     Raises:
-        ValueError: the text is not a folded rank set. It costs no more than the text is long.
+        ValueError: the text is not a folded rank set; found out before anything is unfolded.
+    """
+    return tuple(rank for run in rank_runs(text) for rank in run)
+
+
+def rank_runs(text: str) -> tuple[range, ...]:
+    """The runs of a folded set, which cost no more than the text is long.
+
+    Raises:
+        ValueError: the text is not a folded rank set.
     """
     runs: list[range] = []
     for part in text.split(",") if text else ():
@@ -49,4 +58,4 @@ def unfold_ranks(text: str) -> tuple[int, ...]:
         if last < first or last >= MAX_RANKS or (runs and first < runs[-1].stop):
             raise ValueError(f"not a set of ranks in order below {MAX_RANKS}: {text[:_QUOTED]!r}")
         runs.append(range(first, last + 1))
-    return tuple(rank for run in runs for rank in run)
+    return tuple(runs)

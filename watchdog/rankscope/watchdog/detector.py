@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rankscope.watchdog.limits import (
-    EXIT_HANG_INTERVAL,
+    LINGER_INTERVAL,
     LOOK_AGAIN_AFTER,
     PAUSE,
     TICKING_LIMIT,
@@ -217,7 +217,7 @@ class Detector:
         if now - self._ticks[0].now < WINDOW - _WINDOW_SLACK:
             return None
         silent = self.seconds_without_progress(now)
-        if _some_are_done(tick) and not self.situation.waiting and silent < EXIT_HANG_INTERVAL:
+        if _some_are_done(tick) and not self.situation.waiting and silent < LINGER_INTERVAL:
             return None
         if (reason := self._quiet_limit_passed(tick)) is not None:
             return reason

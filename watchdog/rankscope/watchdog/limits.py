@@ -53,7 +53,7 @@ class HangSettings:
     act_after: float | None = None
 
 
-EXIT_HANG_INTERVAL: Final = 600.0
+LINGER_INTERVAL: Final = 600.0
 """Some ranks have ended, nobody waits for them, the rest lingers (AIMaster's job-exit-hang-interval)."""
 FEW_SIGNS: Final = 20
 """Signs of progress up to which a job in which nobody waits is too little known for a short limit."""

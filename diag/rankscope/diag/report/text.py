@@ -14,7 +14,7 @@ from rich.text import Text
 
 from rankscope.diag.merge.groups import deciding_groups
 from rankscope.diag.model import Diagnosis, RankFinding, StackGroup
-from rankscope.diag.ranks import fold_ranks, unfold_ranks
+from rankscope.diag.ranks import fold_ranks, rank_runs
 
 _STYLES: Final = {"error": "bold red", "warning": "bold yellow", "info": "bold cyan", "none": "bold green"}
 _SHORT_STACKS: Final = 8
@@ -123,8 +123,8 @@ def _evidence(page: _Page, diagnosis: Diagnosis, *, full: bool) -> None:
 
 
 def _stacks(page: _Page, diagnosis: Diagnosis, *, full: bool) -> None:
-    readable = [group for group in diagnosis.stacks if _ranks(group) is not None]
-    damaged = [group for group in diagnosis.stacks if _ranks(group) is None]
+    readable = [group for group in diagnosis.stacks if _runs(group) is not None]
+    damaged = [group for group in diagnosis.stacks if _runs(group) is None]
     deciding = deciding_groups(readable)
     compared = (*deciding, *damaged)
     others = readable[len(deciding) :]
@@ -140,14 +140,16 @@ def _stacks(page: _Page, diagnosis: Diagnosis, *, full: bool) -> None:
 
 
 def _culprits_first(groups: Sequence[StackGroup], culprits: Sequence[int]) -> list[StackGroup]:
-    named = set(culprits)
-    return sorted(groups, key=lambda group: named.isdisjoint(_ranks(group) or ()))
+    def guilty(group: StackGroup) -> bool:
+        return any(rank in run for run in _runs(group) or () for rank in culprits)
+
+    return sorted(groups, key=guilty, reverse=True)
 
 
-def _ranks(group: StackGroup) -> tuple[int, ...] | None:
+def _runs(group: StackGroup) -> tuple[range, ...] | None:
     """The ranks of a group, ``None`` when the stored text is no set of ranks: it is then shown as it is."""
     try:
-        return unfold_ranks(group.ranks)
+        return rank_runs(group.ranks)
     except ValueError:
         return None
 
@@ -157,7 +159,7 @@ def _groups(page: _Page, groups: Sequence[StackGroup], *, full: bool) -> None:
     for group in shown:
         threads = group.threads if full else group.threads[:_SHORT_THREADS]
         rest = f" ... {len(group.threads) - len(threads)} more" if len(threads) < len(group.threads) else ""
-        odd = "" if _ranks(group) is not None else f"ranks {group.ranks}  "
+        odd = "" if _runs(group) is not None else f"ranks {group.ranks}  "
         page.line(f"count {group.count}  {odd}threads {' '.join(threads)}{rest}", indent=2)
         frames = group.stack if full else group.stack[:_SHORT_FRAMES]
         for frame in frames:
