@@ -206,11 +206,15 @@ def test_a_worker_blocked_in_the_kernel_ends_the_job_with_75_and_no_restart(tmp_
     os.mkfifo(pipe)
     environ = {"TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT": "1"}
     script = [str(PROGRAMS / "blocked_job.py"), str(pipe)]
-    with diag_run(tmp_path / "job", "--max-restarts=3", environ=environ, ranks=1, script=script) as job:
-        assert job.finish() == 75
-        assert job.decision().action == "fail"
-        assert job.diagnosis().kind == "frozen"
-        assert not job.events("restart")
+    try:
+        with diag_run(tmp_path / "job", "--max-restarts=3", environ=environ, ranks=1, script=script) as job:
+            assert job.finish() == 75
+            assert job.decision().action == "fail"
+            assert job.diagnosis().kind == "frozen"
+            assert not job.events("restart")
+    finally:
+        # The child that never came to exec blocks all signals but SIGKILL: let it go.
+        os.close(os.open(pipe, os.O_RDWR | os.O_NONBLOCK))
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ knows nothing of hangs, records or torch.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -121,19 +122,24 @@ class Services:
             self.logs = logs
 
     def close(self) -> None:
-        """End everything, the workers' last output first."""
-        if self.logs is not None:
-            self.logs.finish(timeout=LOGS_TIMEOUT)
-        if self._timers is not None:
-            self._timers.stop()
-        if self._health is not None:
-            self._health.stop()
-        if self._status is not None:
-            self._status.close()
-        if self.page is not None:
-            self.page.close()
-        if self._runtime is not None:
-            self._runtime.remove()
+        """End everything, the workers' last output first; a signal meanwhile ends the rest all the same.
+
+        Raises:
+            SignalException: torch's handler, while the console was still taking output.
+        """
+        with contextlib.ExitStack() as rest:
+            if self._runtime is not None:
+                rest.callback(self._runtime.remove)
+            if self.page is not None:
+                rest.callback(self.page.close)
+            if self._status is not None:
+                rest.callback(self._status.close)
+            if self._health is not None:
+                rest.callback(self._health.stop)
+            if self._timers is not None:
+                rest.callback(self._timers.stop)
+            if self.logs is not None:
+                self.logs.finish(timeout=LOGS_TIMEOUT)
 
     # For the workers.
 

@@ -113,9 +113,11 @@ class Session(Reporter):
         self.watch.stop()
         self.ledger.job_ended(result, exit_code)
         self._write_agent("ended")
-        self.services.close()
-        self.records.close()
-        self.console.close()
+        try:
+            self.services.close()
+        finally:
+            self.records.close()
+            self.console.close()
 
     def _greeting(self) -> str:
         parts = [f"job {self.run_id}"]

@@ -17,6 +17,8 @@ from rankscope.agent.settings import OPTIONS, Settings, add_arguments, resolve
 from rankscope.diag.errors import RankscopeError, UsageError
 
 SUMMARY = "launch a training job as torchrun does, watched"
+_INTERRUPTED = 130
+"""What Python itself ends with on Ctrl-C before torch has its own handler."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -155,10 +157,16 @@ def _launch(
     except SignalException as error:
         result = f"stopped by {error.sigval.name}"
         traceback.print_exc()
+    except KeyboardInterrupt:
+        result, code = "stopped by SIGINT", _INTERRUPTED
+        traceback.print_exc()
     except Exception:  # noqa: BLE001 - the process's edge: Python's own answer, our cleaning up
         traceback.print_exc()
-    finally:
+    try:
         session.close(result=result, exit_code=code)
+    except SignalException:
+        # Asked to end while a slow console was still taking output: what was lost has been said.
+        code = code or 1
     _leave(code)
 
 

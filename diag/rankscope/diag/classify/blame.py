@@ -102,6 +102,9 @@ def blame(
     if job.unseen:
         confidence = lower(confidence)
     causes = {view.rank: _with_kind(job.cause(view), kind, loop=named is loops) for view in named}
+    if any(cause.kind == "child_process" for cause in causes.values()):
+        # A command that the rank runs (an upload, a conversion) may be waiting for a network by right.
+        confidence = lower(confidence, to="medium")
     return Finding(
         verdict="RankNonCommHang",
         kind=causes[named[0].rank].kind,
