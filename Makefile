@@ -8,7 +8,7 @@ RANK ?= 2
 FAULT ?= data_loading
 STEP ?= 25
 
-.PHONY: help setup demo test lint format bench faults clean
+.PHONY: help setup demo test lint format bench faults docs clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
@@ -42,6 +42,9 @@ bench: $(VENV)/.ready  ## the rows of benchmarks/README.md, ours beside the peer
 
 faults: $(VENV)/.ready  ## the fault matrix: real hangs, expected against found
 	@$(BIN)/python -m tests.faults
+
+docs: $(VENV)/.ready  ## the documentation as pages in build/docs, warnings are errors
+	@$(BIN)/mkdocs build --strict --quiet
 
 clean:  ## remove .venv and caches
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
