@@ -150,6 +150,7 @@ class Session(Reporter):
 
     def workers_started(self, launch: Launch) -> None:
         """New workers run: watch them."""
+        self.take_due()  # what was decided about earlier workers is void
         services = self.services
         observer = Observer(
             launch, services.page, timer_calls=services.timer_calls, log_sizes=services.log_sizes
