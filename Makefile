@@ -14,7 +14,7 @@ help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
 
 $(VENV)/.ready: pyproject.toml constraints.txt
-	@echo "making $(VENV): the project (editable) and its development tools, CPU torch"
+	@echo "making $(VENV): the project (editable) and its development tools, CPU torch; this takes a minute or more"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
@@ -44,7 +44,7 @@ faults: $(VENV)/.ready  ## the fault matrix: real hangs, expected against found
 	@$(BIN)/python -m tests.faults
 
 docs: $(VENV)/.ready  ## the documentation as pages in build/docs, warnings are errors
-	@$(BIN)/mkdocs build --strict --quiet
+	@$(BIN)/mkdocs build --strict --quiet && echo "build/docs/index.html"
 
 clean:  ## remove .venv and caches
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

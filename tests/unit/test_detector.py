@@ -473,9 +473,10 @@ def test_a_rank_that_has_finished_does_not_make_the_others_hang() -> None:
     job = Job()
     job.train(30)
     job.ranks[1] = replace(job.ranks[1], alive=False, state="X")
-    job.run(500)
-    assert job.said == []
-    job.run(200)
+    job.run(590)
+    assert not job.times_of(Confirmed)
+    assert len(job.times_of(Cleared)) == 1
+    job.run(60)
     assert job.times_of(Confirmed)
 
 
@@ -486,3 +487,22 @@ def test_a_rank_that_is_waited_for_and_has_ended_is_noticed_at_once() -> None:
     job.ranks[1] = replace(job.ranks[1], alive=False, state="X")
     job.run(20)
     assert job.last(Confirmed).suspects == (1,)
+
+
+def test_a_user_s_interval_also_holds_when_some_ranks_have_finished() -> None:
+    job = Job(HangSettings(act_after=40))
+    job.train(30)
+    hung_at = job.now - job.started
+    job.ranks[1] = replace(job.ranks[1], alive=False, state="X")
+    job.run(60)
+    (due,) = job.times_of(ActDue)
+    assert due - hung_at <= 41
+
+
+def test_a_wait_for_a_finished_rank_that_only_the_stacks_show_is_noticed_at_once() -> None:
+    job = Job()
+    job.train(30)
+    job.ranks[1] = replace(job.ranks[1], alive=False, state="X")
+    job.communicating = frozenset({0})
+    job.run(20)
+    assert job.last(Confirmed).waiting == (0,)

@@ -226,10 +226,14 @@ def test_each_launchers_variables_are_read(
 def test_a_live_ranks_progress_is_read_from_its_page(tmp_path: Path) -> None:
     page = tmp_path / "progress.page"
     create_page(page, 2)
-    variables = {"RANKSCOPE_PAGE": str(page), "RANKSCOPE_SLOT": "1", "RANKSCOPE_JOB_DIR": str(tmp_path)}
+    variables = {
+        "RANKSCOPE_PAGE": str(page),
+        "RANKSCOPE_SLOT": "1",
+        "RANKSCOPE_JOB_DIR": str(tmp_path / "test-j"),
+    }
     with launched(a_worker(0, run_id="test-j", **variables)) as (_launcher, (worker,)):
         job = job_named("test-j")
-        assert job.job_dir == str(tmp_path)
+        assert job.job_dir == str(tmp_path / "test-j")
         (rank,) = job.ranks
         assert (rank.page, rank.slot) == (str(page), 1)
         assert progress_of(rank) is None
@@ -265,3 +269,14 @@ def test_a_time_after_now_has_age_zero(tmp_path: Path) -> None:
     writer.close()
     with contextlib.closing(PageReader(page)) as reader:
         assert progress_from_slot(reader.read(0), now_ns=1_000).seconds_since_beat == 0.0
+
+
+def test_two_launches_of_one_run_id_are_two_jobs() -> None:
+    """Every torchrun with ``--master-port`` has the run id "none"."""
+    one = a_worker(0, run_id="test-none", MASTER_ADDR="127.0.0.1", MASTER_PORT="1")
+    two = a_worker(0, run_id="test-none", MASTER_ADDR="127.0.0.1", MASTER_PORT="2")
+    with launched(one) as (first, _), launched(two) as (second, _):
+        found = [job for job in find_jobs() if job.job.startswith("test-none")]
+        assert {job.job for job in found} == {f"test-none (pid {first})", f"test-none (pid {second})"}
+        both = ranks_of_pids([first, second])
+        assert [len(job.ranks) for job in both.jobs] == [1, 1]

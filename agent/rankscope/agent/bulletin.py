@@ -100,7 +100,7 @@ def _workers(
                 rank=worker.rank,
                 local_rank=worker.local_rank,
                 pid=worker.pid,
-                state=_state(worker.rank, detector),
+                state="exited" if worker.rank in observer.ended else _state(worker.rank, detector),
                 step=slot.step if slot else 0,
                 seconds_since_progress=now - slot.step_ns / 1e9 if slot and slot.step_ns else None,
             )

@@ -59,6 +59,7 @@ class Observer:
 
     Attributes:
         slots: what the page said at the last look, by rank.
+        ended: ranks whose process was gone at the last look.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Observer:
         self._children: dict[int, _ChildTotals] = {}
         self._claims: dict[int, tuple[int, int]] = {}
         self.slots: dict[int, SlotView] = {}
+        self.ended: frozenset[int] = frozenset()
 
     def observe(self, now: float, *, with_children: bool) -> tuple[RankObservation, ...]:
         """Look at every worker.
@@ -100,6 +102,7 @@ class Observer:
             self.slots[worker.rank] = slot
         pid, ticks = self.process(worker)
         facts = proc.read_facts(pid, now=now)
+        self.ended = (self.ended - {worker.rank}) | ({worker.rank} if facts is None else set())
         if facts is None or facts.start_ticks != ticks:
             return RankObservation(rank=worker.rank, alive=False, state="X", probed=slot is not None)
         children = self._children.setdefault(worker.rank, _ChildTotals())

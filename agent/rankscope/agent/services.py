@@ -6,7 +6,6 @@ knows nothing of hangs, records or torch.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -121,25 +120,29 @@ class Services:
         if logs.start():
             self.logs = logs
 
-    def close(self) -> None:
-        """End everything, the workers' last output first; a signal meanwhile ends the rest all the same.
+    def finish_logs(self) -> None:
+        """Wait for the workers' last output.
 
         Raises:
             SignalException: torch's handler, while the console was still taking output.
         """
-        with contextlib.ExitStack() as rest:
-            if self._runtime is not None:
-                rest.callback(self._runtime.remove)
-            if self.page is not None:
-                rest.callback(self.page.close)
-            if self._status is not None:
-                rest.callback(self._status.close)
-            if self._health is not None:
-                rest.callback(self._health.stop)
-            if self._timers is not None:
-                rest.callback(self._timers.stop)
-            if self.logs is not None:
-                self.logs.finish(timeout=LOGS_TIMEOUT)
+        logs, self.logs = self.logs, None
+        if logs is not None:
+            logs.finish(timeout=LOGS_TIMEOUT)
+
+    def close(self) -> None:
+        """End everything."""
+        self.finish_logs()
+        if self._timers is not None:
+            self._timers.stop()
+        if self._health is not None:
+            self._health.stop()
+        if self._status is not None:
+            self._status.close()
+        if self.page is not None:
+            self.page.close()
+        if self._runtime is not None:
+            self._runtime.remove()
 
     # For the workers.
 
@@ -187,7 +190,8 @@ class Services:
     def log_sizes(self) -> dict[int, int]:
         """Bytes that each local rank has written; nothing without log capture (then log signals are off)."""
         sizes: dict[int, int] = {}
-        for (local_rank, _stream), size in (self.logs.sizes() if self.logs is not None else {}).items():
+        logs = self.logs
+        for (local_rank, _stream), size in (logs.sizes() if logs is not None else {}).items():
             sizes[local_rank] = sizes.get(local_rank, 0) + size
         return sizes
 
@@ -210,8 +214,8 @@ class Services:
 
     def watch_loop_turned(self, status: HealthStatus) -> None:
         """The watch thread turned; look after our processes and publish ``status``."""
-        if self.logs is not None:
-            self.logs.check()
+        if (logs := self.logs) is not None:
+            logs.check()
         if self._health is not None and (line := self._health.check()):
             self._console.say(line)
         if self._status is not None:

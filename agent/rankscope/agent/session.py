@@ -107,17 +107,23 @@ class Session(Reporter):
         self._write_agent("starting")
         self.console.say(self._greeting())
 
+    def finish_output(self) -> None:
+        """Wait until the workers' last output is in the files and on the console.
+
+        Raises:
+            SignalException: a signal came while the console was still taking output.
+        """
+        self.services.finish_logs()
+
     def close(self, *, result: str, exit_code: int) -> None:
-        """End everything this session started."""
+        """End everything else this session started; takes a moment."""
         self.phase("ended", None)
         self.watch.stop()
         self.ledger.job_ended(result, exit_code)
         self._write_agent("ended")
-        try:
-            self.services.close()
-        finally:
-            self.records.close()
-            self.console.close()
+        self.services.close()
+        self.records.close()
+        self.console.close()
 
     def _greeting(self) -> str:
         parts = [f"job {self.run_id}"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import re
+import sys
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +24,7 @@ from rankscope.agent.elastic import DiagElasticAgent
 from rankscope.agent.logs.specs import CapturedLogsSpecs
 from rankscope.agent.session import Session
 
-_PLAIN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_PLAIN_ID = re.compile(r"[\w.:@+=~ -]{1,60}")
 DEFAULT_MASTER_PORT = 29500
 """torchrun's default for the static rendezvous."""
 
@@ -44,7 +45,12 @@ def config_of(arguments: argparse.Namespace) -> tuple[LaunchConfig, Callable[...
         arguments.rdzv_backend = "c10d"
         arguments.rdzv_endpoint = "localhost:0"
         # torchrun makes one up here, whatever it was given; torch makes file names of it: a plain one stays.
-        arguments.rdzv_id = given if given != "none" and _PLAIN_ID.fullmatch(given) else str(uuid.uuid4())
+        plain = given != "none" and _PLAIN_ID.fullmatch(given) is not None
+        arguments.rdzv_id = given if plain else str(uuid.uuid4())
+        if given not in ("none", arguments.rdzv_id):
+            sys.stderr.write(
+                f"rankscope: --rdzv-id {given!r} cannot name the job's files, it is {arguments.rdzv_id}\n"
+            )
     if arguments.master_port is None:
         arguments.master_port = DEFAULT_MASTER_PORT
     config, entrypoint, entry_arguments = config_from_args(arguments)

@@ -116,6 +116,8 @@ class Watch:
 
     def stop(self, timeout: float = 5.0) -> None:
         """End both threads; gives up on a collector that is held by a tool after ``timeout`` seconds."""
+        if self._thread.ident is None:
+            return  # never started
         self._post(self._end)
         self._jobs.put(None)
         self._thread.join(timeout)

@@ -12,10 +12,12 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Final
+from urllib.parse import unquote
 
 from rankscope.diag import proc
 from rankscope.diag.model import GroupProgress, Progress
@@ -82,6 +84,9 @@ class _Candidate:
     @property
     def pid(self) -> int:
         return self.entry.pid
+
+
+_Launch = tuple[str, str]
 
 
 def find_jobs() -> tuple[FoundJob, ...]:
@@ -253,9 +258,9 @@ def _one_each(candidates: list[_Candidate]) -> list[_Candidate]:
 
     In a pod every Python program inherits the pod's ``RANK``, a TensorBoard beside the training too.
     """
-    best: dict[tuple[str, int], _Candidate] = {}
+    best: dict[tuple[_Launch, int], _Candidate] = {}
     for candidate in sorted(candidates, key=lambda one: one.entry.start_ticks):
-        key = (_job_name(candidate), candidate.identity.rank)
+        key = (_launch_of(candidate), candidate.identity.rank)
         rival = best.get(key)
         if rival is None or _merit(candidate) > _merit(rival):
             best[key] = candidate
@@ -266,15 +271,28 @@ def _merit(candidate: _Candidate) -> tuple[int, bool]:
     return candidate.identity.restart_count, proc.maps_library(candidate.pid, "libtorch")
 
 
-def _job_name(candidate: _Candidate) -> str:
-    return candidate.identity.run_id or f"pid-{candidate.entry.parent}"
+def _launch_of(candidate: _Candidate) -> _Launch:
+    """Name of the job, and what tells it from others of that name: its folder, else where its ranks meet.
+
+    Every torchrun with ``--master-port`` has the run id "none".
+    """
+    variables = candidate.variables
+    folder = variables.get(names.JOB_DIR)
+    if folder:
+        return unquote(PurePath(folder).name), folder
+    name = candidate.identity.run_id or f"pid-{candidate.entry.parent}"
+    return name, f"{variables.get('MASTER_ADDR', '')}:{variables.get('MASTER_PORT', '')}"
 
 
 def _jobs(ranks: Iterable[_Candidate]) -> tuple[FoundJob, ...]:
-    by_job: dict[str, list[_Candidate]] = {}
+    by_job: dict[_Launch, list[_Candidate]] = {}
     for candidate in ranks:
-        by_job.setdefault(_job_name(candidate), []).append(candidate)
-    return tuple(_job(job, found) for job, found in sorted(by_job.items()))
+        by_job.setdefault(_launch_of(candidate), []).append(candidate)
+    used = Counter(name for name, _place in by_job)
+    return tuple(
+        _job(name if used[name] == 1 else f"{name} (pid {found[0].entry.parent})", found)
+        for (name, _place), found in sorted(by_job.items())
+    )
 
 
 def _job(job: str, candidates: list[_Candidate]) -> FoundJob:

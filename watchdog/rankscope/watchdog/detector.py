@@ -24,6 +24,7 @@ from rankscope.watchdog.limits import (
     LINGER_INTERVAL,
     LOOK_AGAIN_AFTER,
     PAUSE,
+    QUIET_CEILING,
     TICKING_LIMIT,
     WINDOW,
     Clocks,
@@ -86,7 +87,7 @@ class Detector:
         self._published_as: SinkClass = "none"
         self._told = True
         self._next_look = LOOK_AGAIN_AFTER
-        self._patient = False
+        self._patience = 0.0
 
     def handle(self, event: Event) -> tuple[Instruction, ...]:
         """Take in one event and say what is to be done now."""
@@ -113,7 +114,7 @@ class Detector:
         self._ticks.clear()
         self._suspicion = None
         self._act_after = None
-        self._told, self._next_look, self._patient = True, LOOK_AGAIN_AFTER, False
+        self._told, self._next_look, self._patience = True, LOOK_AGAIN_AFTER, 0.0
         self.situation = Situation()
 
     def _tick(self, tick: Tick) -> tuple[Instruction, ...]:
@@ -162,7 +163,7 @@ class Detector:
         )
         self._suspicion = None
         self._act_after = None
-        self._told, self._next_look, self._patient = True, LOOK_AGAIN_AFTER, False
+        self._told, self._next_look, self._patience = True, LOOK_AGAIN_AFTER, 0.0
         if published:
             return (Recovered(gap),)
         return (Cleared("progress was seen", gap),) if state in ("suspected", "confirming") else ()
@@ -217,20 +218,19 @@ class Detector:
         if now - self._ticks[0].now < WINDOW - _WINDOW_SLACK:
             return None
         silent = self.seconds_without_progress(now)
-        if _some_are_done(tick) and not self.situation.waiting and silent < LINGER_INTERVAL:
-            return None
         if (reason := self._quiet_limit_passed(tick)) is not None:
             return reason
         quiet_limit = self._quiet_limit(tick)
         ticking_for = now - max(self.last_progress, self._last_busy)
         if name == "ticking" and self.situation.waiting and ticking_for >= max(TICKING_LIMIT, quiet_limit):
             return f"no progress for {silent:.0f} s while others wait for a rank that polls"
-        if name in _LIVELY and silent >= self.clocks.busy_limit():
+        if name in _LIVELY and silent >= max(self.clocks.busy_limit(), self._patience):
             return f"no progress for {silent:.0f} s"
         return None
 
     def _quiet_limit(self, tick: Tick) -> float:
-        return self.clocks.quiet_limit(patient=self._patient or _young_children(tick, self.last_progress))
+        limit = self.clocks.quiet_limit(patient=_young_children(tick, self.last_progress))
+        return max(limit, self._patience)
 
     def _quiet_limit_passed(self, tick: Tick) -> str | None:
         quiet_for = tick.now - max(self.last_progress, self._last_lively)
@@ -275,10 +275,11 @@ class Detector:
             self.state = "watching"
             self._suspicion = None
             return (Cleared("the awaited ranks are working", silent),)
-        if self._wants_patience(suspicion, silent):
-            self.state, self._patient = "watching", True
+        patience, reason = self._patience_for(suspicion)
+        if silent < patience:
+            self.state, self._patience = "watching", patience
             self._suspicion = None
-            return (Cleared("nobody waits for anybody, and the job is little known yet", silent),)
+            return (Cleared(f"nobody waits for anybody, and {reason}", silent),)
         self.state = "confirmed"
         self._published_as = self.situation.sink_class
         return (
@@ -291,11 +292,15 @@ class Detector:
             ),
         )
 
-    def _wants_patience(self, suspicion: _Suspicion, silent: float) -> bool:
-        """All are quiet and nobody waits: so does the first end of an epoch look."""
-        if suspicion.by_timer or self.situation.waiting or not self.clocks.little_known:
-            return False
-        return silent < self.clocks.quiet_limit(patient=True)
+    def _patience_for(self, suspicion: _Suspicion) -> tuple[float, str]:
+        """Seconds that a job is given in which nobody waits, not even by the stacks, and why."""
+        if suspicion.by_timer or self.situation.waiting:
+            return 0.0, ""
+        if self._ticks and _some_are_done(self._ticks[-1]):
+            return self.clocks.within_interval(LINGER_INTERVAL), "some ranks have finished"
+        if self.clocks.little_known:
+            return self.clocks.within_interval(QUIET_CEILING), "the job is little known yet"
+        return 0.0, ""
 
     def _diagnosed(self, event: Diagnosed) -> None:
         if self.state != "confirmed":

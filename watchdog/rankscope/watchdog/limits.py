@@ -127,7 +127,7 @@ class Clocks:
         else:
             longest = max(self._quiet_gaps, default=0.0)
             limit = min(max(QUIET_FACTOR * longest, QUIET_FLOOR), QUIET_CEILING)
-        return self._within_interval(limit)
+        return self.within_interval(limit)
 
     def busy_limit(self) -> float:
         """Seconds without progress after which a working rank is suspected."""
@@ -135,10 +135,12 @@ class Clocks:
             return self.settings.diagnose_after
         longest = max(self._busy_gaps, default=0.0)
         learned = min(max(BUSY_FACTOR * longest, BUSY_FLOOR), BUSY_CEILING)
-        return self._within_interval(BUSY_CEILING if self.warming_up else learned)
+        return self.within_interval(BUSY_CEILING if self.warming_up else learned)
 
-    def _within_interval(self, limit: float) -> float:
-        """A user's interval is the longest silence they accept: evidence is taken before it ends."""
+    def within_interval(self, limit: float) -> float:
+        """A user's limits are the longest silence they accept: evidence is taken before it ends."""
+        if self.settings.diagnose_after is not None:
+            return min(limit, self.settings.diagnose_after)
         if self.settings.act_after is None:
             return limit
         return min(limit, max(self.settings.act_after - 2 * WINDOW, self.settings.act_after / 2))

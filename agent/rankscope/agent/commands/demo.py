@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -60,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
     run_id = time.strftime("demo-%Y%m%d-%H%M%S", time.gmtime())
     work = Path(tempfile.mkdtemp(prefix="rankscope-demo-"))
     command = _command(run_id, work, options)
-    print("$", " ".join(command[2:]), flush=True)
+    print("$ diag run", " ".join(command[3:]), flush=True)
     try:
         code = _run(command)
     finally:
@@ -89,6 +90,10 @@ def _command(run_id: str, work: Path, options: argparse.Namespace) -> list[str]:
 
 
 def _run(command: list[str]) -> int:
+    def end(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, end)
     with subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}) as process:
         try:
             return process.wait(DEADLINE)
@@ -96,6 +101,7 @@ def _run(command: list[str]) -> int:
             process.terminate()
             raise UsageError(f"the demonstration did not end within {DEADLINE:.0f} s") from None
         except KeyboardInterrupt:
+            process.terminate()
             process.wait(DEADLINE)
             raise
 

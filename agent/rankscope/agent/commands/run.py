@@ -7,18 +7,20 @@ import atexit
 import contextlib
 import os
 import shutil
+import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn
 
 from rankscope.agent.settings import OPTIONS, Settings, add_arguments, resolve
 from rankscope.diag.errors import RankscopeError, UsageError
 
 SUMMARY = "launch a training job as torchrun does, watched"
-_INTERRUPTED = 130
-"""What Python itself ends with on Ctrl-C before torch has its own handler."""
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+"""Those that torch handles by default (``--signals-to-handle``)."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -145,8 +147,10 @@ def _launch(
     if not capture and settings.log_capture != "off":
         session.console.say(why)
     result, code = "failed", 1
-    session.open(capture_logs=capture)
+    # Torch sets its own handlers when the workers start; a signal before that must end everything as well.
+    _handle_signals(_raise_signal)
     try:
+        session.open(capture_logs=capture)
         config.logs_specs = captured_logs(session, config, is_function=callable(entrypoint))
         record(launch_agent)(config, entrypoint, entry_arguments, make_agent=agent_factory(session))
         result, code = "succeeded", 0
@@ -157,17 +161,30 @@ def _launch(
     except SignalException as error:
         result = f"stopped by {error.sigval.name}"
         traceback.print_exc()
-    except KeyboardInterrupt:
-        result, code = "stopped by SIGINT", _INTERRUPTED
-        traceback.print_exc()
     except Exception:  # noqa: BLE001 - the process's edge: Python's own answer, our cleaning up
         traceback.print_exc()
     try:
-        session.close(result=result, exit_code=code)
+        session.finish_output()
     except SignalException:
         # Asked to end while a slow console was still taking output: what was lost has been said.
         code = code or 1
+    # The rest takes a moment and must not be left half done.
+    _handle_signals(signal.SIG_IGN)
+    session.close(result=result, exit_code=code)
     _leave(code)
+
+
+def _handle_signals(handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> None:
+    for number in _ENDING:
+        with contextlib.suppress(ValueError):  # another thread than the main one may not
+            signal.signal(number, handler)
+
+
+def _raise_signal(number: int, _frame: FrameType | None) -> NoReturn:
+    from torch.distributed.elastic.multiprocessing import SignalException
+
+    name = signal.Signals(number)
+    raise SignalException(f"Process {os.getpid()} got signal: {name.name}", sigval=name)
 
 
 def _leave(code: int) -> NoReturn:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -27,22 +26,24 @@ BATCH = 8
 class Shards(Dataset[tuple[torch.Tensor, torch.Tensor]]):
     """Samples that are read from shards; the reading of one of them may never return."""
 
-    def __init__(self, length: int, stuck_at: int) -> None:
+    def __init__(self, length: int, stuck_at: int, folder: Path) -> None:
         self.length = length
         self.stuck_at = stuck_at
+        self.folder = folder
 
     def __len__(self) -> int:
         return self.length
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        return read_shard(index, stuck=index == self.stuck_at)
+        pipe = self.folder / f"shard-{os.getpid()}"
+        if index == self.stuck_at:
+            os.mkfifo(pipe)
+        return read_shard(index, pipe)
 
 
-def read_shard(index: int, *, stuck: bool) -> tuple[torch.Tensor, torch.Tensor]:
+def read_shard(index: int, pipe: Path) -> tuple[torch.Tensor, torch.Tensor]:
     """Read one sample; a stuck shard is a pipe that nobody writes to."""
-    if stuck:
-        pipe = Path(tempfile.mkdtemp()) / "shard"
-        os.mkfifo(pipe)
+    if pipe.exists():
         pipe.read_bytes()
     features = torch.full((FEATURES,), float(index % 7))
     return features, features.sum().unsqueeze(0)
@@ -127,7 +128,11 @@ def main() -> None:
         options.fault_step * BATCH if faulty and options.fault in ("data_loading", "loader_worker") else -1
     )
     workers = int(options.fault == "loader_worker")
-    loader = DataLoader(Shards(options.steps * BATCH, stuck_at), batch_size=BATCH, num_workers=workers)
+    loader = DataLoader(
+        Shards(options.steps * BATCH, stuck_at, options.checkpoint.parent),
+        batch_size=BATCH,
+        num_workers=workers,
+    )
     for step, (features, target) in enumerate(loader):
         if step < start:
             continue

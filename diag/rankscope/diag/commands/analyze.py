@@ -17,7 +17,7 @@ from rankscope.diag.live import INTERVAL, is_running, pids_of, running_job, sour
 from rankscope.diag.model import Diagnosis
 from rankscope.diag.report import render_json
 from rankscope.diag.store.events import iso_time
-from rankscope.diag.store.incidents import find_incident, incident_folders
+from rankscope.diag.store.incidents import IncidentFolder, find_incident, incident_folders
 from rankscope.diag.store.job import JobFolder, find_job
 
 SUMMARY = "explain a job: live, dead, or plain processes"
@@ -170,12 +170,16 @@ def _stored(folder: JobFolder, options: argparse.Namespace) -> Sequence[Diagnosi
         found = find_incident(folder.incidents, options.incident)
         incidents = (found,) if found is not None else ()
     if not incidents:
-        state = "runs, but has no workers yet" if is_running(folder) else "has ended"
+        job = folder.job()
+        ended = f"has ended ({job.result})" if job is not None and job.result else "has ended"
+        state = "runs, but has no workers just now" if is_running(folder) else ended
         raise UsageError(f"job {folder.run_id} {state} and no incident of it is stored")
     diagnoses: list[Diagnosis] = []
     for incident in incidents:
         try:
             diagnoses.append(incident.diagnosis())
+            if not options.json:
+                _say_stored(folder, incident)
         except StoreError as error:
             sys.stderr.write(f"diag analyze: skipped: {error}\n")
     if not diagnoses:
@@ -183,7 +187,31 @@ def _stored(folder: JobFolder, options: argparse.Namespace) -> Sequence[Diagnosi
     return diagnoses
 
 
+def _say_stored(folder: JobFolder, incident: IncidentFolder) -> None:
+    """What is shown is of the past: from when, what was decided, what became of the job (on stderr)."""
+    job, decision = folder.job(), incident.decision()
+    parts = [f"stored incident {incident.id}"]
+    if decision is not None:
+        parts.append(f"decision: {decision.action}")
+    if job is not None and job.ended is not None:
+        parts.append(f"the job has ended since: {job.result}")
+    sys.stderr.write(f"diag analyze: {', '.join(parts)}\n")
+
+
 def _show(diagnosis: Diagnosis, options: argparse.Namespace) -> None:
+    if sys.stdout is None:
+        return
+    try:
+        _print(diagnosis, options)
+    except BrokenPipeError:
+        # The reader has seen enough; the verdict is the exit status all the same.
+        sys.stdout = None
+    except OSError as error:
+        sys.stdout = None
+        raise StoreError(f"the answer cannot be written: {error.strerror or error}") from error
+
+
+def _print(diagnosis: Diagnosis, options: argparse.Namespace) -> None:
     if options.json:
         sys.stdout.buffer.write(render_json(diagnosis) + b"\n")
         sys.stdout.buffer.flush()
@@ -194,6 +222,7 @@ def _show(diagnosis: Diagnosis, options: argparse.Namespace) -> None:
 
     try:
         render_text(diagnosis, console=Console(highlight=False), full=options.full)
+        sys.stdout.flush()
     except SystemExit:
-        # Rich ends the process when the reader has gone; the verdict is the exit status all the same.
-        return
+        # That is how rich says that the reader has gone.
+        raise BrokenPipeError from None

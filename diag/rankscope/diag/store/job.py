@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import tempfile
@@ -151,15 +152,18 @@ def find_job(name: str, root: Path | None = None) -> JobFolder:
     Raises:
         UsageError: there is no such job, or several begin like that.
     """
+    if not name:
+        raise UsageError("an empty name is no job", hint="`diag analyze` alone lists live jobs")
     as_path = Path(name)
-    if (as_path / "job.json").is_file() or (as_path / "incidents").is_dir():
-        return JobFolder(as_path.absolute())
+    with contextlib.suppress(OSError, ValueError):  # too long for a path, or no path at all
+        if (as_path / "job.json").is_file() or (as_path / "incidents").is_dir():
+            return JobFolder(as_path.absolute())
     exact = job_folder(name, root)
     if exact.path.is_dir():
         return exact
     jobs = exact.path.parent
     similar = sorted(path for path in jobs.glob("*") if path.is_dir() and unquote(path.name).startswith(name))
-    if len(similar) == 1 and name:
+    if len(similar) == 1:
         return JobFolder(similar[0])
     if similar:
         names = ", ".join(unquote(path.name) for path in similar[:5])
