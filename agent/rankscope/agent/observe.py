@@ -78,6 +78,7 @@ class Observer:
         self._claims: dict[int, tuple[int, int]] = {}
         self.slots: dict[int, SlotView] = {}
         self.ended: frozenset[int] = frozenset()
+        self._probed = False
 
     def observe(self, now: float, *, with_children: bool) -> tuple[RankObservation, ...]:
         """Look at every worker.
@@ -86,15 +87,19 @@ class Observer:
             now: ``time.monotonic()``.
             with_children: also look for child processes (costs a walk over the workers' threads).
         """
-        calls, log_bytes = self._timer_calls(), self._log_sizes()
-        return tuple(
+        calls = self._timer_calls()
+        # Output counts as life only where no probe reports (watchdog.detector).
+        log_bytes = {} if self._probed else self._log_sizes()
+        ranks = tuple(
             replace(
                 self._observe(worker, now, with_children=with_children),
-                last_timer_call=calls.get(worker.pid, 0.0),
+                last_timer_call=calls.get(self.process(worker)[0], 0.0),
                 log_bytes=log_bytes.get(worker.local_rank, 0),
             )
             for worker in self._launch.workers
         )
+        self._probed = any(rank.probed for rank in ranks)
+        return ranks
 
     def _observe(self, worker: WorkerRef, now: float, *, with_children: bool) -> RankObservation:
         slot = self.slot(worker)
