@@ -127,14 +127,8 @@ def progress_of(rank: FoundRank, *, now_ns: int | None = None) -> Progress | Non
         rank: as found.
         now_ns: ``time.monotonic_ns()``, the present by default.
     """
-    if rank.page is None or rank.slot is None:
-        return None
-    try:
-        with contextlib.closing(PageReader(rank.page)) as page:
-            view = page.read(rank.slot)
-    except (OSError, IndexError):
-        return None
-    if not is_slot_of(view, rank.pid, rank.start_ticks):
+    view = _slot_of(rank)
+    if view is None:
         return None
     return progress_from_slot(view, now_ns=time.monotonic_ns() if now_ns is None else now_ns)
 
@@ -149,16 +143,19 @@ def is_slot_of(view: SlotView, pid: int, start_ticks: int) -> bool:
 
 def behind_wrapper(rank: FoundRank) -> FoundRank:
     """The rank as the process that claimed its slot, where the worker is a script that started it."""
+    view = _slot_of(rank)
+    return rank if view is None else replace(rank, pid=view.pid, start_ticks=view.start_ticks)
+
+
+def _slot_of(rank: FoundRank) -> SlotView | None:
     if rank.page is None or rank.slot is None:
-        return rank
+        return None
     try:
         with contextlib.closing(PageReader(rank.page)) as page:
             view = page.read(rank.slot)
     except (OSError, IndexError):
-        return rank
-    if not is_slot_of(view, rank.pid, rank.start_ticks):
-        return rank
-    return replace(rank, pid=view.pid, start_ticks=view.start_ticks)
+        return None
+    return view if is_slot_of(view, rank.pid, rank.start_ticks) else None
 
 
 def progress_from_slot(view: SlotView, *, now_ns: int) -> Progress:
