@@ -48,10 +48,6 @@ class RankIdentity:
     world_size: int | None = None
     local_rank: int | None = None
 
-    def same_rank(self, other: RankIdentity) -> bool:
-        """Whether both environments speak of one rank of one launch."""
-        return (self.rank, self.source, self.run_id) == (other.rank, other.source, other.run_id)
-
 
 class _TfTask(msgspec.Struct, frozen=True):
     type: str = ""

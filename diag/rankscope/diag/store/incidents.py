@@ -6,7 +6,7 @@ import secrets
 from datetime import datetime, timezone
 from pathlib import Path
 
-from rankscope.diag.errors import StoreError, UsageError
+from rankscope.diag.errors import UsageError
 from rankscope.diag.model import Decision, Diagnosis, JobSnapshot
 from rankscope.diag.store.files import read_json, write_json
 
@@ -98,12 +98,3 @@ def find_incident(incidents: Path, incident_id: str | None) -> IncidentFolder | 
             return folder
     known = ", ".join(folder.id for folder in folders) or "none"
     raise UsageError(f"no incident {incident_id!r} (stored: {known})")
-
-
-def readable(folder: IncidentFolder) -> bool:
-    """Whether the incident's diagnosis can be read."""
-    try:
-        folder.diagnosis()
-    except StoreError:
-        return False
-    return True
