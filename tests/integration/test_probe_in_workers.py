@@ -299,7 +299,8 @@ ENTRYPOINTS = """
 
     def train(rank):
         import torch
-        print("rank", rank, "prints", flush=True)
+        # One write: both ranks share the FIFO, and an unbuffered print would send its pieces.
+        os.write(1, b"rank %d prints\\n" % rank)
         weight = torch.nn.Parameter(torch.ones(1))
         weight.grad = torch.ones(1)
         optimizer = torch.optim.SGD([weight])
