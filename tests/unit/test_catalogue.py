@@ -89,7 +89,7 @@ def test_a_path_can_be_declared_the_user_s_own() -> None:
         ("with L:", None, None),
         ("data = open(path).read()", "wait_for_partner", "storage"),
         ("os.waitpid(pid, 0)", "do_wait", "child_process"),
-        ("time.sleep(3600)", "hrtimer_nanosleep", None),
+        ("time.sleep(3600)", "hrtimer_nanosleep", "pause"),
         ("", "futex_do_wait", None),
         (None, "futex_do_wait", None),
     ],

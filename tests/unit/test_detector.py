@@ -2,112 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from rankscope.watchdog.detector import Detector
+from tests.detector_factory import Job, Ranks, polling, wait_for, working
+
 from rankscope.watchdog.limits import HangSettings
 from rankscope.watchdog.observations import (
     ActDue,
     Capture,
-    Captured,
     Cleared,
     Confirmed,
     CycleStarted,
-    Diagnosed,
     Instruction,
+    JobContinued,
+    JobStopped,
     RankObservation,
     Recovered,
-    Tick,
-    TimerExpired,
+    Suspected,
 )
-from rankscope.watchdog.page import GroupSeq
-
-TICK = 0.5
-Ranks = dict[int, RankObservation]
-
-
-def a_rank(rank: int, *, step: int = 10, enqueued: int = 10, completed: int = 10) -> RankObservation:
-    group = GroupSeq("0", 3, enqueued, completed)
-    return RankObservation(rank=rank, probed=True, step=step, groups=(group,))
-
-
-class Job:
-    """A fake job of three ranks whose time moves tick by tick; snapshots are taken at once."""
-
-    def __init__(self, settings: HangSettings | None = None, *, confidence: str = "high") -> None:
-        self.detector = Detector(settings)
-        self.now = 1000.0
-        self.said: list[tuple[float, Instruction]] = []
-        self.confidence = confidence
-        self.hang = True
-        self.communicating: frozenset[int] = frozenset()
-        self.ranks: Ranks = {rank: a_rank(rank) for rank in range(3)}
-        self.detector.handle(CycleStarted(self.now))
-        self.started = self.now
-
-    def run(self, seconds: float, change: Callable[[Ranks], None] | None = None) -> None:
-        for _ in range(round(seconds / TICK)):
-            self.now += TICK
-            if change is not None:
-                change(self.ranks)
-            self._feed(self.detector.handle(Tick(self.now, tuple(self.ranks.values()))))
-
-    def train(self, seconds: float) -> None:
-        self.run(seconds, _one_step)
-
-    def _feed(self, instructions: Iterable[Instruction]) -> None:
-        for instruction in instructions:
-            self.said.append((self.now, instruction))
-            if isinstance(instruction, Capture):
-                event = Captured(self.now, instruction.which, self.communicating)
-                self._feed(self.detector.handle(event))
-            elif isinstance(instruction, Confirmed):
-                self.detector.handle(Diagnosed(hang=self.hang, confidence=self.confidence))
-
-    def expire_timer(self, rank: int) -> None:
-        self._feed(self.detector.handle(TimerExpired(self.now, rank, "epoch")))
-
-    def times_of(self, kind: type[Instruction]) -> list[float]:
-        return [when - self.started for when, instruction in self.said if isinstance(instruction, kind)]
-
-    def last(self, kind: type[Confirmed]) -> Confirmed:
-        return [instruction for _, instruction in self.said if isinstance(instruction, kind)][-1]
-
-
-def _one_step(ranks: Ranks) -> None:
-    for rank, seen in list(ranks.items()):
-        group = seen.groups[0]
-        moved = replace(group, enqueued=group.enqueued + 1, completed=group.completed + 1)
-        ranks[rank] = replace(
-            seen,
-            step=seen.step + 1,
-            groups=(moved,),
-            cpu_seconds=seen.cpu_seconds + 0.2,
-            switches=seen.switches + 9,
-        )
-
-
-def wait_for(job: Job, culprit: int) -> None:
-    """All but ``culprit`` enter the next collective and wait."""
-    for rank, seen in list(job.ranks.items()):
-        if rank != culprit:
-            group = seen.groups[0]
-            job.ranks[rank] = replace(seen, groups=(replace(group, enqueued=group.enqueued + 1),))
-
-
-def working(rank: int) -> Callable[[Ranks], None]:
-    def change(ranks: Ranks) -> None:
-        ranks[rank] = replace(ranks[rank], cpu_seconds=ranks[rank].cpu_seconds + TICK)
-
-    return change
-
-
-def polling(rank: int) -> Callable[[Ranks], None]:
-    def change(ranks: Ranks) -> None:
-        ranks[rank] = replace(ranks[rank], switches=ranks[rank].switches + 10)
-
-    return change
 
 
 def test_a_training_job_is_left_alone() -> None:
@@ -152,7 +64,7 @@ def test_an_evaluation_on_one_rank_is_not_called_a_hang() -> None:
     job.train(10)
     wait_for(job, culprit=0)
     job.run(29, working(0))
-    assert job.said == []
+    assert job.published == []
 
 
 def test_a_deadlock_after_an_evaluation_is_noticed_by_the_quiet_clock() -> None:
@@ -175,7 +87,7 @@ def test_evaluations_teach_the_busy_limit() -> None:
     job.train(5)
     wait_for(job, culprit=0)
     job.run(50, working(0))
-    assert job.said == []
+    assert job.published == []
 
 
 def test_a_working_rank_past_the_busy_limit_is_published_as_busy() -> None:
@@ -309,7 +221,9 @@ def test_a_job_stopped_as_a_whole_is_no_hang() -> None:
     for rank in job.ranks:
         job.ranks[rank] = replace(job.ranks[rank], state="T")
     job.run(300)
-    assert job.said == []
+    assert job.published == [JobStopped(3.0)]
+    job.train(5)
+    assert job.published[1:] == [JobContinued(300.0)]
 
 
 def test_a_paused_machine_is_no_hang() -> None:
@@ -452,7 +366,8 @@ def test_what_could_not_be_told_is_looked_at_again_and_acted_on_late() -> None:
     job.run(300)
     looks = [instruction for _, instruction in job.said if isinstance(instruction, Capture)]
     assert [look.which for look in looks] == ["a", "b"] * 4
-    assert [look.again for look in looks] == [False, False, *[True] * 6]
+    suspicions = [instruction for _, instruction in job.said if isinstance(instruction, Suspected)]
+    assert [suspicion.again for suspicion in suspicions] == [False, *[True] * 3]
     assert not job.times_of(ActDue)
     job.run(1600)
     (due,) = job.times_of(ActDue)

@@ -700,6 +700,14 @@ def test_a_thread_that_the_main_thread_waits_for_decides(main: tuple[Frame, ...]
         assert any("main thread in main (train.py:320)" in one.fact for one in found.evidence)
 
 
+def test_a_reporter_that_sleeps_is_not_what_a_queue_waits_for() -> None:
+    reporter = ThreadStack(90, "reporter", (user("report_forever", 40),), active=False)
+    stuck = a_rank(1).stuck_in(*GET).but(others=(reporter,))
+    found = judge_still(*waiting(0, 2), stuck, lines={40: "time.sleep(0.2)"})
+    assert found.location is not None
+    assert (found.culprits, found.location.function, found.location.line) == ((1,), "main", 320)
+
+
 def test_numbers_win_where_it_cannot_be_told_which_thread_decides() -> None:
     metrics = ThreadStack(80, "metrics", (user("report", 5),), active=False)
     ranks = [in_thread(rank, user("in_thread", 262)) for rank in range(3)]

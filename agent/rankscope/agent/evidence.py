@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rankscope.agent.observe import Observer
 from rankscope.agent.records import Records
 from rankscope.agent.workers import Launch, WorkerRef
 from rankscope.diag.capture import Target, capture_ranks
-from rankscope.diag.classify import Catalogue, communicating_ranks, diagnose
+from rankscope.diag.capture.samples import sample_ranks
+from rankscope.diag.classify import Catalogue, communicating_ranks, diagnose, looping_ranks
 from rankscope.diag.live import source_line
 from rankscope.diag.model import Diagnosis, ExitFacts, JobSnapshot, RankSnapshot
 from rankscope.diag.store.events import iso_time
@@ -28,12 +29,30 @@ class Incident:
     Attributes:
         a: the first look; b the second, ``None`` when there was no time for it.
         silent_seconds: how long no progress was seen, ``None`` when that was not the reason.
+        samples: looks at working ranks in quick succession.
+        overdue: whether the silence is ten times what working ranks are given.
     """
 
     id: str
     a: JobSnapshot
     b: JobSnapshot | None = None
     silent_seconds: float | None = None
+    samples: tuple[JobSnapshot, ...] = ()
+    overdue: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Looks at working ranks in quick succession, and what they look like.
+
+    Attributes:
+        looks: oldest first.
+        loops: ranks in a loop of the user's own Python; library_loops those with library code at the leaf.
+    """
+
+    looks: tuple[JobSnapshot, ...] = ()
+    loops: frozenset[int] = frozenset()
+    library_loops: frozenset[int] = frozenset()
 
 
 class EvidenceTaker:
@@ -66,6 +85,36 @@ class EvidenceTaker:
             ranks = capture_ranks(targets, timeout=timeout)
         return JobSnapshot(job=self._job, time=time.time(), world_size=launch.world_size, ranks=ranks)
 
+    def samples(
+        self,
+        launch: Launch,
+        observer: Observer,
+        ranks: Sequence[int],
+        *,
+        pause: Callable[[float], bool],
+    ) -> Samples:
+        """Look at working ranks for some seconds, without stopping them.
+
+        Args:
+            launch: the workers.
+            observer: reads their page.
+            ranks: those to look at.
+            pause: waits so many seconds; answers whether to stop here.
+        """
+        workers = [worker for worker in launch.workers if worker.rank in ranks]
+        targets = [self._target(worker, observer, None) for worker in workers]
+        looks = tuple(
+            JobSnapshot(job=self._job, time=look[0].time, world_size=launch.world_size, ranks=look)
+            for look in sample_ranks(targets, pause=pause)
+            if look
+        )
+        found = looping_ranks(looks, catalogue=self._catalogue, source_line=source_line)
+        return Samples(
+            looks,
+            loops=frozenset(rank for rank, loop in found.items() if loop == "user"),
+            library_loops=frozenset(rank for rank, loop in found.items() if loop == "library"),
+        )
+
     def _target(self, worker: WorkerRef, observer: Observer, end: ExitFacts | None) -> Target:
         progress = observer.progress(worker)
         pid, ticks = observer.process(worker)
@@ -93,21 +142,26 @@ class EvidenceTaker:
         return communicating_ranks(snapshot, self._catalogue)
 
     def judge(self, incident: Incident) -> Diagnosis:
-        """Diagnose an incident and store snapshots and diagnosis."""
-        self.store(incident)
+        """Diagnose an incident and store snapshots and diagnosis; health leaves no incident behind."""
         diagnosis = diagnose(
             (incident.a, incident.b),
             catalogue=self._catalogue,
             source_line=source_line,
             time=iso_time(time.time()),
             incident=incident.id,
+            samples=incident.samples,
             silent_seconds=incident.silent_seconds,
+            overdue=incident.overdue,
         )
+        if diagnosis.verdict == "Healthy":
+            return diagnosis
+        self.store(incident)
         self._records.diagnosis(incident.id, diagnosis)
         return diagnosis
 
     def not_judged(self, incident: Incident, reason: str) -> Diagnosis:
         """An honest Unknown; the snapshots are stored, so that a person can look at them."""
+        self.store(incident)
         diagnosis = Diagnosis(
             job=self._job,
             time=iso_time(time.time()),

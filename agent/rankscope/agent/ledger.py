@@ -17,7 +17,7 @@ from rankscope.diag import proc
 from rankscope.diag.model import Decision, Diagnosis, ExitFacts, RestartRecord
 from rankscope.diag.store.events import iso_time
 from rankscope.diag.store.job import AgentFile, JobFile, WorkerFile
-from rankscope.watchdog.observations import Capture, Confirmed
+from rankscope.watchdog.observations import Confirmed, Suspected
 
 
 class Ledger:
@@ -38,6 +38,7 @@ class Ledger:
         self._created = iso_time(time.time())
         self._world_size = 0
         self._restart: tuple[float, RestartRecord] | None = None
+        self._messages_left_out = 0
 
     def job_started(self) -> None:
         """The agent is there; nothing runs yet."""
@@ -46,7 +47,10 @@ class Ledger:
 
     def job_ended(self, result: str, exit_code: int) -> None:
         """The agent ends."""
-        self._records.event("job.ended", {"result": result, "exit_code": exit_code})
+        data: dict[str, object] = {"result": result, "exit_code": exit_code}
+        if self._messages_left_out:
+            data["messages_left_out"] = self._messages_left_out
+        self._records.event("job.ended", data)
         self._write_job(ended=iso_time(time.time()), result=result)
 
     def cycle_started(self, launch: Launch) -> None:
@@ -93,10 +97,24 @@ class Ledger:
         )
         self._restart = (time.monotonic(), record)
 
-    def suspected(self, incident: str, capture: Capture) -> None:
-        """A suspicion opened an incident."""
-        data: dict[str, object] = {"reason": capture.reason, "ranks": list(capture.suspects)}
+    def suspected(self, incident: str, suspected: Suspected) -> None:
+        """A suspicion opened an incident, or goes over one again: whose limit was passed, in figures."""
+        data: dict[str, object] = {
+            "reason": suspected.reason,
+            "clock": suspected.clock,
+            "seconds": round(suspected.seconds, 3),
+            "limit": round(suspected.limit, 3),
+            "ranks": list(suspected.suspects),
+            "waiting": list(suspected.waiting),
+            "behaviour": suspected.sink_class,
+        }
         self._records.event("suspected", data, subject=incident)
+
+    def stopped(self, seconds: float, *, continued: bool) -> None:
+        """All workers were stopped by a signal, or continued: information, not a suspicion."""
+        what = "continued" if continued else "stopped by a signal"
+        data: dict[str, object] = {"content": f"all workers {what}", "seconds": round(seconds, 3)}
+        self._records.event("message", data)
 
     def cleared(self, incident: str | None, reason: str, seconds: float) -> None:
         """A suspicion was dropped after ``seconds`` without progress."""
@@ -123,6 +141,27 @@ class Ledger:
         for rank, facts in sorted(exits.items()):
             data: dict[str, object] = {"rank": rank, "exit_code": facts.code, "message": facts.message}
             self._records.event("worker.failed", data, subject=incident)
+
+    def message(self, rank: int, content: str, *, left_out: int = 0) -> None:
+        """A rank sent a text (``Monitor.send_custom_message``).
+
+        Args:
+            rank: global rank.
+            content: what it says.
+            left_out: messages of any rank before this one that were too many to record.
+        """
+        data: dict[str, object] = {"rank": rank, "content": content}
+        if left_out:
+            data["left_out"] = left_out
+        self._records.event("message", data)
+
+    def message_left_out(self) -> None:
+        """A message was one too many; the number of them is told at the job's end."""
+        self._messages_left_out += 1
+
+    def settings_changed(self, rank: int, values: Mapping[str, object]) -> None:
+        """A rank set parameters from inside (``Monitor.reset_config``)."""
+        self._records.event("settings.changed", {"rank": rank, "values": dict(values)})
 
     def decided(self, decision: Decision) -> None:
         """A decision, stored before it is carried out."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypedDict
 
 from rankscope.agent.workers import Launch, WorkerRef
 from rankscope.diag import proc
@@ -46,6 +47,37 @@ class _ChildTotals:
 
 def _cpu(facts: ProcessFacts) -> float:
     return facts.main_cpu_seconds + facts.other_cpu_seconds
+
+
+class _SlotFields(TypedDict, total=False):
+    """What an observation takes from the page, beside the groups."""
+
+    returned: bool
+    step: int
+    user_step_ns: int
+    batches: int
+    interval: float | None
+    stage_limit: float | None
+    stage: str
+
+
+def _of_slot(slot: SlotView | None) -> _SlotFields:
+    if slot is None:
+        return {}
+    return {
+        "returned": slot.returned_ns > 0,
+        "step": slot.step,
+        "user_step_ns": slot.user_step_ns,
+        "batches": slot.batches,
+        "interval": slot.interval,
+        "stage_limit": slot.stage_limit,
+        "stage": slot.stage,
+    }
+
+
+def _reports(slot: SlotView) -> bool:
+    """Whether the rank's silence in the page says anything: something in it has moved before."""
+    return slot.step > 0 or slot.user_step_ns > 0 or slot.batches > 0 or bool(slot.groups)
 
 
 class Observer:
@@ -109,7 +141,9 @@ class Observer:
         facts = proc.read_facts(pid, now=now)
         self.ended = (self.ended - {worker.rank}) | ({worker.rank} if facts is None else set())
         if facts is None or facts.start_ticks != ticks:
-            return RankObservation(rank=worker.rank, alive=False, state="X", probed=slot is not None)
+            probed = slot is not None and _reports(slot)
+            # What it wrote last stays: that it is gone is no progress.
+            return RankObservation(rank=worker.rank, alive=False, state="X", probed=probed, **_of_slot(slot))
         children = self._children.setdefault(worker.rank, _ChildTotals())
         if with_children:
             children.update(proc.descendants(pid), now)
@@ -117,9 +151,9 @@ class Observer:
             rank=worker.rank,
             alive=facts.state not in "ZX",
             state=facts.state,
-            probed=slot is not None and (slot.step > 0 or bool(slot.groups)),
-            step=slot.step if slot else 0,
+            probed=slot is not None and _reports(slot),
             groups=slot.groups if slot else (),
+            **_of_slot(slot),
             cpu_seconds=facts.main_cpu_seconds + facts.main_run_delay_seconds,
             other_cpu_seconds=facts.other_cpu_seconds,
             switches=facts.voluntary_switches,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rankscope.diag.model import Diagnosis
 from rankscope.watchdog.detector import Detector
-from rankscope.watchdog.observations import ActDue, Capture, Cleared, Confirmed, Recovered
+from rankscope.watchdog.observations import ActDue, Cleared, Confirmed, Recovered, Suspected
 
 
 class Reporter:
@@ -13,8 +13,11 @@ class Reporter:
     def on_tick(self, now: float, detector: Detector) -> None:
         """Once a tick, with or without workers."""
 
-    def on_suspected(self, incident: str, capture: Capture) -> None:
-        """A snapshot is about to be taken."""
+    def on_suspected(self, incident: str, suspected: Suspected) -> None:
+        """A limit was passed; snapshots are about to be taken."""
+
+    def on_stopped(self, *, seconds: float, continued: bool) -> None:
+        """All workers have been stopped by a signal for ``seconds``, or run again after them."""
 
     def on_cleared(self, incident: str, cleared: Cleared) -> None:
         """The suspicion is dropped."""

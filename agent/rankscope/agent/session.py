@@ -26,6 +26,7 @@ from rankscope.agent.reporter import Reporter
 from rankscope.agent.services import Services
 from rankscope.agent.settings import Settings
 from rankscope.agent.watch import Watch
+from rankscope.agent.worker_words import WorkerWords
 from rankscope.agent.workers import Launch, WorkerRef
 from rankscope.diag import proc
 from rankscope.diag.model import Decision, Diagnosis, ExitFacts, Frame, JobSnapshot
@@ -34,7 +35,7 @@ from rankscope.diag.store.incidents import new_incident_id
 from rankscope.diag.store.job import job_folder
 from rankscope.watchdog import environment
 from rankscope.watchdog.detector import Detector
-from rankscope.watchdog.observations import ActDue, Capture, Cleared, Confirmed, Recovered
+from rankscope.watchdog.observations import ActDue, Cleared, Confirmed, Recovered, Suspected
 from rankscope.watchdog.probe import pythonpath
 from rankscope.watchdog.timers.registry import signal_of
 from rankscope.watchdog.timers.wire import Event as PipeEvent
@@ -72,6 +73,7 @@ class Session(Reporter):
         self.services = Services(settings, self.console)
         self.evidence = EvidenceTaker(run_id, self.records)
         self.ledger = Ledger(self.records, run_id=run_id, command=command, nodes=nodes)
+        self.words = WorkerWords(self.ledger, say=self.console.say, once=self.console.once)
         self.bulletin = Bulletin(self.records.node, run_id)
         self.watch = Watch(
             settings=settings.hang,
@@ -251,9 +253,17 @@ class Session(Reporter):
         )
         self.services.watch_loop_turned(status)
 
-    def on_suspected(self, incident: str, capture: Capture) -> None:
+    def on_suspected(self, incident: str, suspected: Suspected) -> None:
         """Record a suspicion; nothing is shown yet."""
-        self.ledger.suspected(incident, capture)
+        self.ledger.suspected(incident, suspected)
+
+    def on_stopped(self, *, seconds: float, continued: bool) -> None:
+        """Say that somebody has stopped the whole job by a signal, or continued it."""
+        if continued:
+            self.console.say(f"all workers run again; they had been stopped by a signal for {seconds:.0f} s")
+        else:
+            self.console.say("all workers are stopped by a signal (state T): no hang, the clocks stand still")
+        self.ledger.stopped(seconds, continued=continued)
 
     def on_cleared(self, incident: str, cleared: Cleared) -> None:
         """Record that a suspicion was dropped."""
@@ -325,3 +335,11 @@ class Session(Reporter):
     def _on_pipe_event(self, event: PipeEvent) -> None:
         if event.name == "raised":
             self.watch.worker_raised(event.pid)
+            return
+        ranks = [worker.rank for worker in self.launch.workers] if self.launch is not None else []
+        self.words.take(event, ranks=ranks, now=time.monotonic())
+
+    @property
+    def retryable_errors(self) -> frozenset[str]:
+        """Texts that workers have named as worth a retry. No policy asks for them yet."""
+        return self.words.retryable_errors

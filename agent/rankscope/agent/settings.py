@@ -13,7 +13,7 @@ from typing import Final, Generic, TypeVar, cast
 
 from rankscope.agent.policy import OnHang
 from rankscope.diag.errors import UsageError
-from rankscope.watchdog.limits import HangSettings
+from rankscope.watchdog.limits import EXIT_INTERVAL, HangSettings
 
 T = TypeVar("T")
 _TRUE = frozenset({"1", "true", "yes", "on"})
@@ -35,6 +35,13 @@ def _seconds_or_auto(text: str) -> float | None:
 def _seconds(text: str) -> float:
     value = float(text)
     if not 0 <= value < float("inf"):
+        raise ValueError
+    return value
+
+
+def _positive_seconds(text: str) -> float:
+    value = _seconds(text)
+    if value <= 0:
         raise ValueError
     return value
 
@@ -115,6 +122,20 @@ JOB_HANG_INTERVAL: Final[Option[float | None]] = Option(
     help="seconds without progress after which a confirmed hang is acted on (auto: 180 when the diagnosis is "
     "of high confidence, else 1800)",
 )
+EXIT_HANG_DETECTION: Final = Option(
+    "enable-job-exit-hang-detection",
+    _boolean,
+    default=True,
+    allowed="True or False",
+    help="watch for ranks that linger after others have ended",
+)
+JOB_EXIT_HANG_INTERVAL: Final = Option(
+    "job-exit-hang-interval",
+    _positive_seconds,
+    default=EXIT_INTERVAL,
+    allowed="a positive number of seconds",
+    help="seconds without progress after which ranks that linger are suspected, once others have ended",
+)
 ON_HANG: Final = Option(
     "on-hang",
     _one_of(_ON_HANG),
@@ -158,6 +179,8 @@ OPTIONS: Final[tuple[Option[object], ...]] = cast(
         HANG_DETECTION,
         DIAGNOSE_AFTER,
         JOB_HANG_INTERVAL,
+        EXIT_HANG_DETECTION,
+        JOB_EXIT_HANG_INTERVAL,
         ON_HANG,
         EVIDENCE_BUDGET,
         LOG_CAPTURE,
@@ -223,7 +246,12 @@ def resolve(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Settin
         except ValueError:
             raise UsageError(f"{source} {text!r}: {option.allowed} expected") from None
 
-    hang = HangSettings(diagnose_after=value(DIAGNOSE_AFTER), act_after=value(JOB_HANG_INTERVAL))
+    exit_after = value(JOB_EXIT_HANG_INTERVAL)
+    hang = HangSettings(
+        diagnose_after=value(DIAGNOSE_AFTER),
+        act_after=value(JOB_HANG_INTERVAL),
+        exit_after=exit_after if value(EXIT_HANG_DETECTION) else None,
+    )
     return Settings(
         hang_detection=value(HANG_DETECTION),
         hang=hang,

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from rankscope.agent.evidence import EvidenceTaker, Incident
+from rankscope.agent.collector import Collector
+from rankscope.agent.evidence import EvidenceTaker, Incident, Samples
 from rankscope.agent.exits import ExitWatch
 from rankscope.agent.observe import Observer
 from rankscope.agent.reporter import Reporter
@@ -32,8 +33,14 @@ from rankscope.watchdog.observations import (
     Confirmed,
     CycleStarted,
     Diagnosed,
+    Event,
     Instruction,
+    JobContinued,
+    JobStopped,
     Recovered,
+    Sample,
+    Sampled,
+    Suspected,
     Tick,
     TimerExpired,
 )
@@ -56,10 +63,11 @@ _RAISED_EVIDENCE: Final = 1.5
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    which: Literal["a", "b"]
+    which: Literal["a", "b", "sampled"]
     cycle: int
     snapshot: JobSnapshot
     communicating: frozenset[int]
+    samples: Samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +100,7 @@ class Watch:
         self._enabled = enabled
         self.detector = Detector(settings)
         self._messages: queue.SimpleQueue[_Message] = queue.SimpleQueue()
-        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._collector = Collector()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._exits = ExitWatch(self._wake_read)
         self._launch: Launch | None = None
@@ -101,13 +109,14 @@ class Watch:
         self._cycle = 0
         self._incident = ""
         self._snapshots: dict[str, JobSnapshot] = {}
+        self._samples = Samples()
         self._diagnosis: Diagnosis | None = None
+        self._recovered: Recovered | None = None
         self._signals: list[tuple[int, int]] = []
         self.raised: JobSnapshot | None = None
         self._raised_done = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="rankscope-watch", daemon=True)
-        self._collector = threading.Thread(target=self._collect, name="rankscope-collect", daemon=True)
 
     def start(self) -> None:
         """Start both threads."""
@@ -119,9 +128,8 @@ class Watch:
         if self._thread.ident is None:
             return  # never started
         self._post(self._end)
-        self._jobs.put(None)
         self._thread.join(timeout)
-        self._collector.join(timeout)
+        self._collector.stop(timeout)
         if not self._thread.is_alive():
             self._exits.close()
             os.close(self._wake_read)
@@ -220,23 +228,38 @@ class Watch:
 
     def _carry_out(self, instructions: tuple[Instruction, ...]) -> None:
         for instruction in instructions:
-            if isinstance(instruction, Capture):
-                self._on_capture(instruction)
+            if isinstance(instruction, Suspected):
+                self._on_suspected(instruction)
+            elif isinstance(instruction, Capture):
+                self._take(instruction.which, samples_of=instruction.samples_of)
+            elif isinstance(instruction, Sample):
+                self._take("sampled", samples_of=instruction.suspects)
+            elif isinstance(instruction, JobStopped | JobContinued):
+                continued = isinstance(instruction, JobContinued)
+                self._reporter.on_stopped(seconds=instruction.seconds, continued=continued)
             elif isinstance(instruction, Confirmed):
                 self._on_confirmed(instruction)
             elif isinstance(instruction, Cleared):
                 self._reporter.on_cleared(self._incident, instruction)
-            elif self._diagnosis is not None and isinstance(instruction, Recovered):
-                self._reporter.on_recovered(self._diagnosis, instruction)
+            elif isinstance(instruction, Recovered):
+                self._on_recovered(instruction)
             elif self._diagnosis is not None and isinstance(instruction, ActDue):
                 seen = _progress_seen(self._snapshots.values())
                 self._reporter.on_act_due(self._diagnosis, instruction, progress_seen=seen)
 
+    def _on_recovered(self, recovered: Recovered) -> None:
+        if self._diagnosis is None:
+            # The diagnosis is still being worked out: it is told first.
+            self._recovered = recovered
+        else:
+            self._reporter.on_recovered(self._diagnosis, recovered)
+        self._diagnosis = None
+
     def _on_started(self, launch: Launch, observer: Observer, page: PageReader | None) -> None:
         self._cycle += 1
         self._launch, self._observer, self._page = launch, observer, page
-        self._incident, self._diagnosis = "", None
-        self._snapshots = {}
+        self._incident, self._diagnosis, self._recovered = "", None, None
+        self._snapshots, self._samples = {}, Samples()
         self.raised = None
         self._raised_done.clear()
         self._exits.watch(launch.workers)
@@ -267,42 +290,63 @@ class Watch:
         for pid, number in signals:
             self._reporter.on_timer_signal(pid, number)
 
-    def _on_capture(self, capture: Capture) -> None:
-        if capture.which == "a":
-            if not capture.again or not self._incident:
-                self._incident = self._new_incident()
-            self._snapshots = {}
-            self._reporter.on_suspected(self._incident, capture)
-        launch, observer, cycle, which = self._launch, self._observer, self._cycle, capture.which
+    def _on_suspected(self, suspected: Suspected) -> None:
+        if not suspected.again or not self._incident:
+            self._incident = self._new_incident()
+            self._diagnosis = self._recovered = None
+        first = self._snapshots.get("sampled") if suspected.sampled else None
+        self._snapshots = {"a": first} if first is not None else {}
+        self._reporter.on_suspected(self._incident, suspected)
+
+    def _take(self, which: Literal["a", "b", "sampled"], *, samples_of: tuple[int, ...]) -> None:
+        launch, observer, cycle = self._launch, self._observer, self._cycle
         if launch is None or observer is None:
             return
 
         def take() -> None:
+            samples = Samples()
             try:
                 snapshot = self._evidence.snapshot(
                     launch, observer, timeout=CAPTURE_TIMEOUT, exits=self._ended()
                 )
                 communicating = self._evidence.communicating(snapshot)
+                if samples_of:
+                    pause = self._collector.pause
+                    samples = self._evidence.samples(launch, observer, samples_of, pause=pause)
             except Exception as error:
                 # The detector must hear of it, or it would wait for this snapshot for ever.
                 logger.exception("rankscope could not take a snapshot")
                 snapshot = self._evidence.unseen(launch, f"the capture failed: {error!r}")
                 communicating = frozenset()
-            taken = _Taken(which, cycle, snapshot, communicating)
+            taken = _Taken(which, cycle, snapshot, communicating, samples)
             self._post(lambda: self._on_taken(taken))
 
-        self._jobs.put(take)
+        self._collector.put(take)
 
     def _on_taken(self, taken: _Taken) -> None:
         if taken.cycle != self._cycle:
             return
         self._snapshots[taken.which] = taken.snapshot
-        event = Captured(time.monotonic(), taken.which, taken.communicating)
+        if taken.samples.looks:
+            self._samples = taken.samples
+        now = time.monotonic()
+        if taken.which == "sampled":
+            loops, library = taken.samples.loops, taken.samples.library_loops
+            event: Event = Sampled(now, taken.communicating, loops, library)
+        else:
+            event = Captured(now, taken.which, taken.communicating)
         self._carry_out(self.detector.handle(event))
 
     def _on_confirmed(self, confirmed: Confirmed) -> None:
         silent = time.monotonic() - confirmed.since
-        incident = Incident(self._incident, self._snapshots["a"], self._snapshots.get("b"), silent)
+        incident = Incident(
+            self._incident,
+            self._snapshots["a"],
+            self._snapshots.get("b"),
+            silent,
+            samples=self._samples.looks,
+            overdue=confirmed.overdue,
+        )
         cycle = self._cycle
 
         def judge() -> None:
@@ -314,17 +358,23 @@ class Watch:
             judged = _Judged(cycle, diagnosis, confirmed)
             self._post(lambda: self._on_judged(judged))
 
-        self._jobs.put(judge)
+        self._collector.put(judge)
 
     def _on_judged(self, judged: _Judged) -> None:
         diagnosis = judged.diagnosis
         if judged.cycle != self._cycle:
             return
-        before, self._diagnosis = self._diagnosis, diagnosis
+        healthy = diagnosis.verdict == "Healthy"
+        before = self._diagnosis
+        if not healthy:
+            self._diagnosis = diagnosis
         hang = diagnosis.verdict in ("RankCommHang", "RankNonCommHang", "Exited")
-        self.detector.handle(Diagnosed(hang=hang, confidence=diagnosis.confidence))
+        self.detector.handle(Diagnosed(hang=hang, confidence=diagnosis.confidence, healthy=healthy))
         if not _says_the_same(before, diagnosis):
             self._reporter.on_diagnosed(diagnosis, judged.confirmed)
+        recovered, self._recovered = self._recovered, None
+        if recovered is not None and not healthy:
+            self._on_recovered(recovered)
 
     def _on_raised(self, pid: int) -> None:
         launch, observer, page = self._launch, self._observer, self._page
@@ -343,7 +393,7 @@ class Watch:
                 for other in launch.workers:
                     page.answer(other.local_rank, time.monotonic_ns())
 
-        self._jobs.put(take)
+        self._collector.put(take, urgent=True)
 
     def _ended(self) -> dict[int, ExitFacts]:
         now = time.monotonic()
@@ -352,15 +402,6 @@ class Watch:
             rank: ExitFacts(code=codes.get(rank), seconds_ago=now - then)
             for rank, then in self.exit_times().items()
         }
-
-    # The collector thread.
-
-    def _collect(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            try:
-                job()
-            except Exception:
-                logger.exception("rankscope could not take evidence; training is untouched")
 
 
 def _says_the_same(before: Diagnosis | None, now: Diagnosis) -> bool:

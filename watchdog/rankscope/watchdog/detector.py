@@ -3,29 +3,31 @@
 It is told what was observed and answers what to do next. It never names a culprit (``diag.classify``
 does) and never stops anything (``agent.policy`` decides). Transitions::
 
-    watching    limit passed, timer expired      -> suspected    Capture a
+    watching    limit passed, timer expired      -> suspected    Suspected, Capture a
+    watching    a working rank is waited for     -> watching     Sample
+    watching    the samples show a Python loop   -> confirming   Suspected, Capture b
     suspected   progress                         -> watching     Cleared
     suspected   a taken, WINDOW later            -> confirming   Capture b
-    confirming  progress, or no longer quiet     -> watching     Cleared
+    confirming  progress, or it works after all  -> watching     Cleared
     confirming  b taken, nothing moved           -> confirmed    Confirmed
+    confirmed   the verdict is Healthy           -> watching
     confirmed   progress                         -> watching     Recovered
     confirmed   act-after limit passed           -> acting       ActDue
-    confirmed   not told yet, or now quiet       -> suspected    Capture a, again
+    confirmed   not told yet, or now quiet       -> suspected    Suspected (again), Capture a
     any         CycleStarted                     -> watching
 """
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from rankscope.watchdog.limits import (
-    LINGER_INTERVAL,
+    LIBRARY_LOOP_LIMIT,
     LOOK_AGAIN_AFTER,
-    PAUSE,
+    OVERDUE,
     QUIET_CEILING,
-    TICKING_LIMIT,
+    STOPPED_AFTER,
     WINDOW,
     Clocks,
     HangSettings,
@@ -41,29 +43,55 @@ from rankscope.watchdog.observations import (
     Diagnosed,
     Event,
     Instruction,
-    RankObservation,
+    JobContinued,
+    JobStopped,
     Recovered,
+    Sample,
+    Sampled,
+    SettingsChanged,
     SinkClass,
     Situation,
+    Suspected,
     Tick,
     TimerExpired,
 )
-from rankscope.watchdog.situation import advanced, judge
+from rankscope.watchdog.silence import LIVELY, Silence
+from rankscope.watchdog.thresholds import Thresholds
 
 State = Literal["watching", "suspected", "confirming", "confirmed", "acting"]
-# A window a little shorter than asked is still one: ticks do not fall on whole seconds.
-_WINDOW_SLACK = 0.5
-_LIVELY: frozenset[SinkClass] = frozenset({"busy", "ticking"})
 
 
 @dataclass(slots=True)
 class _Suspicion:
-    reason: str
+    said: Suspected
     taken_at: float
-    by_timer: bool = False
-    again: bool = False
     a_taken: bool = False
     communicating: frozenset[int] = frozenset()
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What is known of the present silence only; progress wipes it.
+
+    Attributes:
+        act_after: when it is acted on without an own limit of the ranks, ``None`` for never.
+        published_as: how the suspects behaved when it was published.
+        told: whether what was published named a cause.
+        next_look: seconds of silence at which what could not be told is looked at again.
+        patience: seconds that a look has granted.
+        next_sample: seconds of silence at which a working rank is looked at for a loop.
+        sampling: whether such a look is under way.
+        published: whether something was published of it.
+    """
+
+    act_after: float | None = None
+    published_as: SinkClass = "none"
+    told: bool = True
+    next_look: float = LOOK_AGAIN_AFTER
+    patience: float = 0.0
+    next_sample: float = 0.0
+    sampling: bool = False
+    published: bool = False
 
 
 class Detector:
@@ -75,176 +103,154 @@ class Detector:
 
     def __init__(self, settings: HangSettings | None = None) -> None:
         self.state: State = "watching"
-        self.settings = settings or HangSettings()
-        self.clocks = Clocks(self.settings)
-        self.last_progress = 0.0
-        self.situation = Situation()
-        self._last_busy = 0.0
-        self._last_lively = 0.0
-        self._ticks: deque[Tick] = deque()
+        self.clocks = Clocks(settings or HangSettings())
+        self._silence = Silence()
+        self._thresholds = Thresholds(self.clocks, self._silence)
+        self._memory = _Memory()
         self._suspicion: _Suspicion | None = None
-        self._act_after: float | None = None
-        self._published_as: SinkClass = "none"
-        self._told = True
-        self._next_look = LOOK_AGAIN_AFTER
-        self._patience = 0.0
+        self._stopped_since: float | None = None
+        self._stop_told = False
 
-    def handle(self, event: Event) -> tuple[Instruction, ...]:
-        """Take in one event and say what is to be done now."""
-        if isinstance(event, CycleStarted):
-            self._restart(event.now)
-            self.clocks.restart()
-            return ()
-        if isinstance(event, Tick):
-            return self._tick(event)
-        if isinstance(event, Captured):
-            return self._captured(event)
-        if isinstance(event, TimerExpired):
-            return self._timer_expired(event)
-        self._diagnosed(event)
-        return ()
+    @property
+    def situation(self) -> Situation:
+        """Who waits for whom, and how those behave."""
+        return self._silence.situation
 
     def seconds_without_progress(self, now: float) -> float:
         """Time since the last sign of progress, or since the (re)start."""
-        return now - self.last_progress
+        return self._silence.seconds(now)
+
+    def handle(self, event: Event) -> tuple[Instruction, ...]:
+        """Take in one event and say what is to be done now."""
+        match event:
+            case Tick():
+                return self._tick(event)
+            case CycleStarted():
+                self._restart(event.now)
+                self.clocks.restart()
+                self._stopped_since, self._stop_told = None, False
+            case Captured():
+                return self._captured(event)
+            case Sampled():
+                return self._sampled(event)
+            case TimerExpired():
+                return self._timer_expired(event)
+            case Diagnosed():
+                self._diagnosed(event)
+            case SettingsChanged():
+                self.clocks.settings = event.settings
+        return ()
 
     def _restart(self, now: float) -> None:
         self.state = "watching"
-        self.last_progress = self._last_busy = self._last_lively = now
-        self._ticks.clear()
+        self._silence.restart(now)
+        self._memory = _Memory()
         self._suspicion = None
-        self._act_after = None
-        self._told, self._next_look, self._patience = True, LOOK_AGAIN_AFTER, 0.0
-        self.situation = Situation()
+
+    # Ticks.
 
     def _tick(self, tick: Tick) -> tuple[Instruction, ...]:
-        previous = self._ticks[-1] if self._ticks else None
-        if previous is not None and tick.now - previous.now > PAUSE:
-            self._skip(tick.now - previous.now)
-        self._remember(tick)
-        if previous is not None and _moved(previous, tick):
-            return self._progress(tick.now)
-        self.situation = self._judge(tick)
-        if self.situation.all_stopped:
-            # "Job stopped by a signal" is no hang; the clocks start again when it is continued.
-            return self._resumed(tick)
-        self._run_clocks(tick)
-        return self._advance(tick)
-
-    def _remember(self, tick: Tick) -> None:
-        self._ticks.append(tick)
-        while len(self._ticks) > 2 and tick.now - self._ticks[1].now >= WINDOW:  # noqa: PLR2004 - two ends
-            self._ticks.popleft()
-
-    def _skip(self, seconds: float) -> None:
-        """The agent's own ticks stood still (a paused machine): that time is nobody's silence."""
-        self.last_progress += seconds
-        self._last_busy += seconds
-        self._last_lively += seconds
-        self._ticks.clear()
-
-    def _resumed(self, tick: Tick) -> tuple[Instruction, ...]:
-        """The whole job was stopped by a signal: nothing before counts."""
-        suspected = self.state in ("suspected", "confirming")
-        gap = self.seconds_without_progress(tick.now)
-        self._restart(tick.now)
-        self._ticks.append(tick)
-        return (Cleared("the whole job was stopped by a signal", gap),) if suspected else ()
-
-    def _progress(self, now: float) -> tuple[Instruction, ...]:
-        gap = self.seconds_without_progress(now)
-        state, self.state = self.state, "watching"
-        if self._last_busy > self.last_progress:
-            self.clocks.learn_busy(gap)
-        self.clocks.learn_quiet(now - max(self.last_progress, self._last_lively))
-        self.last_progress = self._last_busy = self._last_lively = now
-        published = state in ("confirmed", "acting") or (
-            self._suspicion is not None and self._suspicion.again
+        staged = any(rank.stage_limit is not None for rank in self._silence.ranks)
+        if self._silence.take(tick):
+            return (*self._continued(tick.now), *self._progress(tick.now, staged=staged))
+        suspicion = self._suspicion
+        self._silence.judge(
+            communicating=suspicion.communicating if suspicion else frozenset(),
+            captured_at=suspicion.taken_at if suspicion else None,
         )
+        if self.situation.all_stopped:
+            return self._stopped(tick)
+        self._silence.run_clocks()
+        return (*self._continued(tick.now), *self._advance(tick.now))
+
+    def _progress(self, now: float, *, staged: bool) -> tuple[Instruction, ...]:
+        gap = self._silence.seconds(now)
+        if not staged:
+            self._learn(now, gap)
+        state, self.state = self.state, "watching"
+        published = self._memory.published
+        self._silence.progress(now)
+        self._memory = _Memory()
         self._suspicion = None
-        self._act_after = None
-        self._told, self._next_look, self._patience = True, LOOK_AGAIN_AFTER, 0.0
         if published:
             return (Recovered(gap),)
         return (Cleared("progress was seen", gap),) if state in ("suspected", "confirming") else ()
 
-    def _judge(self, tick: Tick) -> Situation:
-        first = self._ticks[0]
-        suspicion = self._suspicion
-        captures = int(suspicion is not None and suspicion.taken_at >= first.now)
-        return judge(
-            first.ranks,
-            tick.ranks,
-            seconds=tick.now - first.now,
-            communicating=suspicion.communicating if suspicion else frozenset(),
-            captures=captures,
-        )
+    def _learn(self, now: float, gap: float) -> None:
+        """A gap that ended by itself, under the clocks that ran in it."""
+        if self._suspicion is not None and self._suspicion.said.clock == "loop":
+            self.clocks.learn_loop(gap)
+        if self._silence.last_busy > self._silence.last_progress:
+            self.clocks.learn_busy(gap)
+        self.clocks.learn_quiet(self._silence.quiet_for(now))
 
-    def _run_clocks(self, tick: Tick) -> None:
-        """Activity never is progress; it only picks the clock."""
-        window_start = self._ticks[0].now
-        if tick.now - window_start < WINDOW - _WINDOW_SLACK:
-            return
-        name = self.situation.sink_class
-        # A window without activity says that the last of it was before the window began.
-        self._last_busy = tick.now if name == "busy" else min(self._last_busy, window_start)
-        lively = name in _LIVELY
-        self._last_lively = tick.now if lively else min(self._last_lively, window_start)
-        if _unprobed(tick) and (name == "busy" or _logs_grew(self._ticks[0], tick)):
-            # No steps, no counters: life itself is all there is to go by.
-            self.last_progress = tick.now
+    def _stopped(self, tick: Tick) -> tuple[Instruction, ...]:
+        """The whole job is stopped by a signal: nothing before counts, and nobody is to blame."""
+        if self._stopped_since is None:
+            self._stopped_since = tick.now
+        suspected = self.state in ("suspected", "confirming")
+        gap = self._silence.seconds(tick.now)
+        self._restart(tick.now)
+        self._silence.take(tick)
+        stopped_for = tick.now - self._stopped_since
+        said: list[Instruction] = []
+        if suspected:
+            said.append(Cleared("the whole job was stopped by a signal", gap))
+        if stopped_for >= STOPPED_AFTER and not self._stop_told:
+            self._stop_told = True
+            said.append(JobStopped(stopped_for))
+        return tuple(said)
 
-    def _advance(self, tick: Tick) -> tuple[Instruction, ...]:
+    def _continued(self, now: float) -> tuple[Instruction, ...]:
+        since, told = self._stopped_since, self._stop_told
+        self._stopped_since, self._stop_told = None, False
+        return (JobContinued(now - since),) if told and since is not None else ()
+
+    def _advance(self, now: float) -> tuple[Instruction, ...]:
         if self.state == "watching":
-            reason = self._limit_passed(tick)
-            return self._suspect(reason, tick.now) if reason else ()
+            passed = self._thresholds.passed(now, patience=self._memory.patience)
+            if passed is not None:
+                return self._suspect(replace(passed, again=self._memory.published), now)
+            return self._want_samples(now)
         if self.state == "suspected":
-            return self._want_second(tick.now)
+            return self._want_second(now)
         if self.state == "confirmed":
-            return self._act(tick) or self._look_again(tick)
+            return self._act(now) or self._look_again(now)
         return ()
 
-    def _look_again(self, tick: Tick) -> tuple[Instruction, ...]:
-        """What could not be told, or was told of a rank that worked, is gone over again."""
-        silent = self.seconds_without_progress(tick.now)
-        reason = self._quiet_limit_passed(tick) if self._published_as in _LIVELY else None
-        if reason is None and not self._told and silent >= self._next_look:
-            self._next_look = 2 * silent
-            reason = f"no progress for {silent:.0f} s"
-        return self._suspect(reason, tick.now, again=True) if reason else ()
+    # From suspicion to publication.
 
-    def _limit_passed(self, tick: Tick) -> str | None:
-        now, name = tick.now, self.situation.sink_class
-        if now - self._ticks[0].now < WINDOW - _WINDOW_SLACK:
-            return None
-        silent = self.seconds_without_progress(now)
-        if (reason := self._quiet_limit_passed(tick)) is not None:
-            return reason
-        quiet_limit = self._quiet_limit(tick)
-        ticking_for = now - max(self.last_progress, self._last_busy)
-        if name == "ticking" and self.situation.waiting and ticking_for >= max(TICKING_LIMIT, quiet_limit):
-            return f"no progress for {silent:.0f} s while others wait for a rank that polls"
-        if name in _LIVELY and silent >= max(self.clocks.busy_limit(), self._patience):
-            return f"no progress for {silent:.0f} s"
-        return None
+    def _want_samples(self, now: float) -> tuple[Instruction, ...]:
+        """A working rank that others wait for may be in an endless Python loop: samples tell."""
+        silent = self._silence.seconds(now)
+        if silent < self._memory.next_sample or not self._thresholds.samples_due(now):
+            return ()
+        self._memory.next_sample = max(2 * silent, LIBRARY_LOOP_LIMIT)
+        self._memory.sampling = True
+        return (Sample(self.situation.sinks),)
 
-    def _quiet_limit(self, tick: Tick) -> float:
-        limit = self.clocks.quiet_limit(patient=_young_children(tick, self.last_progress))
-        return max(limit, self._patience)
-
-    def _quiet_limit_passed(self, tick: Tick) -> str | None:
-        quiet_for = tick.now - max(self.last_progress, self._last_lively)
-        if self.situation.sink_class in _LIVELY or quiet_for < self._quiet_limit(tick):
-            return None
-        silent = self.seconds_without_progress(tick.now)
-        return f"no progress for {silent:.0f} s and nobody is working"
-
-    def _suspect(
-        self, reason: str, now: float, *, by_timer: bool = False, again: bool = False
-    ) -> tuple[Instruction, ...]:
+    def _suspect(self, said: Suspected, now: float) -> tuple[Instruction, ...]:
         self.state = "suspected"
-        self._suspicion = _Suspicion(reason, taken_at=now, by_timer=by_timer, again=again)
-        return (Capture("a", reason, self.situation.sinks, again),)
+        self._suspicion = _Suspicion(said, taken_at=now)
+        works = bool(said.waiting) and said.sink_class == "busy"
+        return (said, Capture("a", samples_of=said.suspects if works else ()))
+
+    def _sampled(self, event: Sampled) -> tuple[Instruction, ...]:
+        """Samples count for the silence in which they were asked for; progress has made them void."""
+        asked, self._memory.sampling = self._memory.sampling, False
+        if self.state != "watching" or not asked:
+            return ()
+        silent = self._silence.seconds(event.now)
+        loops = event.loops | (event.library_loops if silent >= LIBRARY_LOOP_LIMIT else frozenset())
+        looping = tuple(rank for rank in self.situation.sinks if rank in loops)
+        if not looping or self.situation.sink_class != "busy":
+            return ()
+        reason = f"no progress for {silent:.0f} s while others wait for a rank in a Python loop"
+        said = self._thresholds.suspected(reason, "loop", event.now, self.clocks.loop_limit())
+        said = replace(said, sampled=True, again=self._memory.published)
+        self.state = "confirming"
+        self._suspicion = _Suspicion(said, event.now, a_taken=True, communicating=event.communicating)
+        return (said, Capture("b"))
 
     def _want_second(self, now: float) -> tuple[Instruction, ...]:
         suspicion = self._suspicion
@@ -252,7 +258,7 @@ class Detector:
             return ()
         self.state = "confirming"
         suspicion.taken_at = now
-        return (Capture("b", suspicion.reason, self.situation.sinks, suspicion.again),)
+        return (Capture("b"),)
 
     def _captured(self, event: Captured) -> tuple[Instruction, ...]:
         suspicion = self._suspicion
@@ -268,83 +274,102 @@ class Detector:
         return ()
 
     def _confirm(self, suspicion: _Suspicion, now: float) -> tuple[Instruction, ...]:
-        self.situation = self._judge(self._ticks[-1]) if self._ticks else self.situation
-        silent = self.seconds_without_progress(now)
-        lively = self.situation.sink_class == "busy" and silent < self.clocks.busy_limit()
-        if lively and not suspicion.by_timer and not suspicion.again:
+        self._silence.judge(communicating=suspicion.communicating, captured_at=suspicion.taken_at)
+        silent = self._silence.seconds(now)
+        why_not = self._excuse(suspicion, silent)
+        if why_not:
             self.state = "watching"
             self._suspicion = None
-            return (Cleared("the awaited ranks are working", silent),)
-        patience, reason = self._patience_for(suspicion)
-        if silent < patience:
-            self.state, self._patience = "watching", patience
-            self._suspicion = None
-            return (Cleared(f"nobody waits for anybody, and {reason}", silent),)
+            return (Cleared(why_not, silent),)
         self.state = "confirmed"
-        self._published_as = self.situation.sink_class
+        self._memory.published = True
+        self._memory.published_as = self.situation.sink_class
         return (
             Confirmed(
-                reason=suspicion.reason,
-                since=self.last_progress,
+                reason=suspicion.said.reason,
+                since=self._silence.last_progress,
                 suspects=self.situation.sinks,
                 waiting=self.situation.waiting,
                 sink_class=self.situation.sink_class,
+                overdue=silent >= OVERDUE * self.clocks.busy_limit(),
             ),
         )
 
-    def _patience_for(self, suspicion: _Suspicion) -> tuple[float, str]:
+    def _excuse(self, suspicion: _Suspicion, silent: float) -> str:
+        """Why the suspicion is dropped although nothing moved; empty when it holds."""
+        if suspicion.said.clock in ("timer", "stage", "loop") or suspicion.said.again:
+            return ""
+        if self.situation.sink_class == "busy" and silent < self._thresholds.busy_limit(
+            self._memory.patience
+        ):
+            return "the awaited ranks are working"
+        patience, reason = self._patience_for()
+        if silent < patience:
+            self._memory.patience = patience
+            return f"nobody waits for anybody, and {reason}"
+        return ""
+
+    def _patience_for(self) -> tuple[float, str]:
         """Seconds that a job is given in which nobody waits, not even by the stacks, and why."""
-        if suspicion.by_timer or self.situation.waiting:
+        if self.situation.waiting:
             return 0.0, ""
-        if self._ticks and _some_are_done(self._ticks[-1]):
-            return self.clocks.within_interval(LINGER_INTERVAL), "some ranks have finished"
+        if self._silence.some_are_done:
+            return self._thresholds.exit_limit, "some ranks have finished"
         if self.clocks.little_known:
             return self.clocks.within_interval(QUIET_CEILING), "the job is little known yet"
         return 0.0, ""
 
+    # After publication.
+
     def _diagnosed(self, event: Diagnosed) -> None:
         if self.state != "confirmed":
             return
-        lively = self._published_as in _LIVELY
-        self._told = event.hang
-        self._act_after = act_after(
-            self.settings, hang=event.hang, confidence=event.confidence, lively=lively
+        if event.healthy:
+            self._is_healthy()
+            return
+        lively = self._memory.published_as in LIVELY
+        self._memory.told = event.hang
+        self._memory.act_after = act_after(
+            self.clocks.settings, hang=event.hang, confidence=event.confidence, lively=lively
         )
 
-    def _act(self, tick: Tick) -> tuple[Instruction, ...]:
-        silent = self.seconds_without_progress(tick.now)
-        if self._act_after is None or silent < self._act_after:
+    def _is_healthy(self) -> None:
+        """Ranks that work and wait for nobody: the same silence is given twice its length."""
+        latest, suspicion = self._silence.latest, self._suspicion
+        given = 2 * self._silence.seconds(latest.now) if latest is not None else 0.0
+        published = suspicion is not None and suspicion.said.again
+        self.state = "watching"
+        self._suspicion = None
+        self._memory = _Memory(patience=given, next_sample=given, published=published)
+
+    def _act(self, now: float) -> tuple[Instruction, ...]:
+        silent = self._silence.seconds(now)
+        limit = self._thresholds.own.act_after(self._memory.act_after)
+        if limit is None or silent < limit:
             return ()
         self.state = "acting"
         return (ActDue(silent),)
 
+    def _look_again(self, now: float) -> tuple[Instruction, ...]:
+        """What could not be told, or was told of a rank that worked, is gone over again."""
+        silent = self._silence.seconds(now)
+        memory = self._memory
+        thresholds = self._thresholds
+        said = thresholds.quiet_passed(now, memory.patience) if memory.published_as in LIVELY else None
+        if said is None and not memory.told and silent >= memory.next_look:
+            reason = f"no progress for {silent:.0f} s"
+            said = thresholds.suspected(reason, "again", now, memory.next_look)
+            memory.next_look = self._next_look(silent)
+        return self._suspect(replace(said, again=True), now) if said else ()
+
+    def _next_look(self, silent: float) -> float:
+        """At each doubling, and when a working rank is overdue."""
+        overdue = OVERDUE * self.clocks.busy_limit()
+        waits_for_it = self._memory.published_as in LIVELY and silent < overdue
+        return min(2 * silent, overdue) if waits_for_it else 2 * silent
+
     def _timer_expired(self, event: TimerExpired) -> tuple[Instruction, ...]:
         if self.state != "watching":
             return ()
-        return self._suspect(f"timer {event.scope} of rank {event.rank} expired", event.now, by_timer=True)
-
-
-def _moved(previous: Tick, tick: Tick) -> bool:
-    before = {rank.rank: rank for rank in previous.ranks}
-    return any(rank.rank in before and advanced(before[rank.rank], rank) for rank in tick.ranks)
-
-
-def _unprobed(tick: Tick) -> bool:
-    return not any(rank.probed for rank in tick.ranks)
-
-
-def _logs_grew(first: Tick, tick: Tick) -> bool:
-    return _log_bytes(tick.ranks) > _log_bytes(first.ranks)
-
-
-def _log_bytes(ranks: tuple[RankObservation, ...]) -> int:
-    return sum(rank.log_bytes for rank in ranks)
-
-
-def _some_are_done(tick: Tick) -> bool:
-    return any(not rank.alive for rank in tick.ranks)
-
-
-def _young_children(tick: Tick, last_progress: float) -> bool:
-    born = [rank.youngest_child_born for rank in tick.ranks if rank.youngest_child_born is not None]
-    return bool(born) and max(born) > last_progress
+        reason = f"timer {event.scope} of rank {event.rank} expired"
+        return self._suspect(self._thresholds.suspected(reason, "timer", event.now, 0.0), event.now)

@@ -40,6 +40,10 @@ ACT_AFTER_OTHER: Final = 1800.0
 """AIMaster's default interval, used when the diagnosis is not of high confidence."""
 
 
+EXIT_INTERVAL: Final = 600.0
+"""Some ranks have ended, nobody waits for them, the rest lingers (AIMaster's job-exit-hang-interval)."""
+
+
 @dataclass(frozen=True, slots=True)
 class HangSettings:
     """What the user asked for, in seconds.
@@ -47,14 +51,21 @@ class HangSettings:
     Attributes:
         diagnose_after: fixed limit for noticing, ``None`` for the learned ones.
         act_after: AIMaster's job-hang-interval, ``None`` for auto.
+        exit_after: AIMaster's job-exit-hang-interval: how long ranks may linger after others have ended,
+            ``None`` for as long as they like.
     """
 
     diagnose_after: float | None = None
     act_after: float | None = None
+    exit_after: float | None = EXIT_INTERVAL
 
 
-LINGER_INTERVAL: Final = 600.0
-"""Some ranks have ended, nobody waits for them, the rest lingers (AIMaster's job-exit-hang-interval)."""
+LIBRARY_LOOP_LIMIT: Final = 30.0
+"""Seconds from which a Python loop with library code at the leaf counts (DIAGNOSIS.md, decision 8)."""
+OVERDUE: Final = 10.0
+"""Times the busy limit after which even a working rank is called hung, with low confidence (decision 8)."""
+STOPPED_AFTER: Final = 3.0
+"""Seconds for which all ranks must have been stopped by a signal before it is told."""
 FEW_SIGNS: Final = 20
 """Signs of progress up to which a job in which nobody waits is too little known for a short limit."""
 LOOK_AGAIN_AFTER: Final = 60.0
@@ -86,6 +97,7 @@ class Clocks:
     signs: int = 0
     _quiet_gaps: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED_GAPS))
     _busy_gaps: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED_GAPS))
+    _loop_gaps: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED_GAPS))
 
     def learn_quiet(self, gap: float) -> None:
         """Take in seconds of quiet that progress has ended; counts as one sign of progress."""
@@ -98,11 +110,16 @@ class Clocks:
         if gap * BUSY_FACTOR > BUSY_FLOOR:
             self._busy_gaps.append(gap)
 
+    def learn_loop(self, gap: float) -> None:
+        """Take in a gap (seconds) that was taken for an endless loop, and ended."""
+        self._loop_gaps.append(gap)
+
     def restart(self) -> None:
         """Forget everything: the workers are new."""
         self.signs = 0
         self._quiet_gaps.clear()
         self._busy_gaps.clear()
+        self._loop_gaps.clear()
 
     @property
     def warming_up(self) -> bool:
@@ -137,10 +154,22 @@ class Clocks:
         learned = min(max(BUSY_FACTOR * longest, BUSY_FLOOR), BUSY_CEILING)
         return self.within_interval(BUSY_CEILING if self.warming_up else learned)
 
+    def loop_limit(self) -> float:
+        """Seconds without progress after which a working rank is looked at for an endless Python loop."""
+        if self.warming_up:
+            return self.busy_limit()
+        longest = max(self._loop_gaps, default=0.0)
+        return self.within_interval(min(max(BUSY_FACTOR * longest, QUIET_FLOOR), BUSY_CEILING))
+
     def within_interval(self, limit: float) -> float:
         """A user's limits are the longest silence they accept: evidence is taken before it ends."""
         if self.settings.diagnose_after is not None:
             return min(limit, self.settings.diagnose_after)
         if self.settings.act_after is None:
             return limit
-        return min(limit, max(self.settings.act_after - 2 * WINDOW, self.settings.act_after / 2))
+        return min(limit, before(self.settings.act_after))
+
+
+def before(interval: float) -> float:
+    """When evidence is taken of a silence that is acted on after ``interval`` seconds."""
+    return max(interval - 2 * WINDOW, interval / 2)

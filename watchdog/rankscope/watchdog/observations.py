@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from rankscope.watchdog.limits import HangSettings
 from rankscope.watchdog.page import GroupSeq
 
 SinkClass = Literal["frozen", "quiet", "ticking", "busy", "none"]
@@ -23,8 +24,13 @@ class RankObservation:
         alive: whether the process exists and is no zombie.
         state: kernel state letter of its main thread.
         probed: whether a probe reports for it (steps and groups are meaningless otherwise).
+        returned: whether its script has run to the end while the process is still there.
         step: optimizer steps.
+        user_step_ns: when it last called ``Monitor.step``, 0 for never.
+        batches: batches its data loaders have yielded.
         groups: process groups with their sequence numbers.
+        interval: its own job-hang-interval (seconds, -1 for off), ``None`` for not set.
+        stage_limit: the same for the ``hang_detect`` scope it is in, stage the name of that scope.
         last_timer_call: when it last acquired or released a timer, 0 for never.
         cpu_seconds: of the main thread, run delay included (a starved thread wants to run).
         other_cpu_seconds: of its other threads together.
@@ -39,8 +45,14 @@ class RankObservation:
     alive: bool = True
     state: str = "S"
     probed: bool = False
+    returned: bool = False
     step: int = 0
+    user_step_ns: int = 0
+    batches: int = 0
     groups: tuple[GroupSeq, ...] = ()
+    interval: float | None = None
+    stage_limit: float | None = None
+    stage: str = ""
     last_timer_call: float = 0.0
     cpu_seconds: float = 0.0
     other_cpu_seconds: float = 0.0
@@ -68,6 +80,13 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
+class SettingsChanged:
+    """The user's limits are others from now on."""
+
+    settings: HangSettings
+
+
+@dataclass(frozen=True, slots=True)
 class Captured:
     """A snapshot that was asked for has been taken.
 
@@ -82,16 +101,34 @@ class Captured:
 
 
 @dataclass(frozen=True, slots=True)
+class Sampled:
+    """Working ranks were looked at in quick succession.
+
+    Attributes:
+        communicating: as in ``Captured``: a snapshot of all ranks was taken as well.
+        loops: ranks that were in one endless-looking loop of the user's own Python in every sample.
+        library_loops: the same, with library code at the leaf: a training loop may look like it.
+    """
+
+    now: float
+    communicating: frozenset[int] = frozenset()
+    loops: frozenset[int] = frozenset()
+    library_loops: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnosed:
     """The pair of snapshots was judged.
 
     Attributes:
         hang: whether the verdict is a hang (or dead ranks), not Healthy or Unknown.
         confidence: high, medium, low.
+        healthy: whether the verdict is Healthy.
     """
 
     hang: bool
     confidence: str
+    healthy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +140,34 @@ class TimerExpired:
     scope: str
 
 
-Event = CycleStarted | Tick | Captured | Diagnosed | TimerExpired
+Event = CycleStarted | Tick | SettingsChanged | Captured | Sampled | Diagnosed | TimerExpired
+
+Clock = Literal["quiet", "ticking", "busy", "loop", "stage", "exit", "timer", "again"]
+"""Whose limit was passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspected:
+    """A suspicion is opened; the first snapshot follows, or was taken with the samples.
+
+    Attributes:
+        reason: why, for a person.
+        clock: whose limit was passed; limit that limit (seconds, 0 where there is none).
+        seconds: how long no progress was seen.
+        suspects: the ranks that others seem to wait for; waiting those others.
+        again: whether the same silence was published before: its incident is gone over once more.
+        sampled: whether the snapshot taken with the last samples is the first one.
+    """
+
+    reason: str
+    clock: Clock
+    seconds: float
+    limit: float
+    suspects: tuple[int, ...]
+    waiting: tuple[int, ...]
+    sink_class: SinkClass
+    again: bool = False
+    sampled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,15 +176,18 @@ class Capture:
 
     Attributes:
         which: ``a`` opens a suspicion, ``b`` confirms or clears it.
-        reason: why, for a person.
-        suspects: the ranks that others seem to wait for.
-        again: whether the same silence was published before: its incident is gone over once more.
+        samples_of: working ranks that are looked at in quick succession as well.
     """
 
     which: Literal["a", "b"]
-    reason: str
-    suspects: tuple[int, ...] = ()
-    again: bool = False
+    samples_of: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Take a snapshot, then look at working ranks in quick succession, without stopping them."""
+
+    suspects: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +197,7 @@ class Confirmed:
     Attributes:
         since: when the last progress was seen.
         sink_class: how the suspects behave; ``busy`` is published as suspected, not confirmed.
+        overdue: whether the silence is ten times what working ranks are given.
     """
 
     reason: str
@@ -137,6 +205,7 @@ class Confirmed:
     suspects: tuple[int, ...]
     waiting: tuple[int, ...]
     sink_class: SinkClass
+    overdue: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +230,23 @@ class ActDue:
     gap: float
 
 
-Instruction = Capture | Confirmed | Cleared | Recovered | ActDue
+@dataclass(frozen=True, slots=True)
+class JobStopped:
+    """All ranks have been stopped by a signal for ``seconds``: somebody's wish, no hang."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobContinued:
+    """They run again, after ``seconds``."""
+
+    seconds: float
+
+
+Instruction = (
+    Suspected | Capture | Sample | Confirmed | Cleared | Recovered | ActDue | JobStopped | JobContinued
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,11 +22,23 @@ _LIVELINESS: tuple[SinkClass, ...] = ("frozen", "quiet", "ticking", "busy")
 
 
 def advanced(before: RankObservation, now: RankObservation) -> bool:
-    """Whether the rank made progress: an optimizer step, a completed collective, a timer call."""
-    if now.step > before.step or now.last_timer_call > before.last_timer_call:
+    """Whether the rank made progress: a step, a batch, a completed collective, a call of ours."""
+    if now.step > before.step or now.batches > before.batches or _called(before, now):
         return True
-    completed = {group.name: group.completed for group in before.groups}
-    return any(group.completed > completed.get(group.name, -1) for group in now.groups)
+    completed = {group_key(group): group.completed for group in before.groups}
+    return any(group.completed > completed.get(group_key(group), -1) for group in now.groups)
+
+
+def _called(before: RankObservation, now: RankObservation) -> bool:
+    """Whether the rank called a timer or the SDK: a step, a stage that began or ended, an interval."""
+    if now.last_timer_call > before.last_timer_call or now.user_step_ns > before.user_step_ns:
+        return True
+    return (now.interval, now.stage_limit, now.stage) != (before.interval, before.stage_limit, before.stage)
+
+
+def group_key(group: GroupSeq) -> tuple[str, int]:
+    """What two ranks must agree on to mean the same group; names alone repeat between disjoint groups."""
+    return group.name, group.members_hash
 
 
 def judge(
@@ -83,13 +95,14 @@ def _sinks(ranks: Sequence[RankObservation], waiting: set[int]) -> tuple[int, ..
 
 
 def _open_groups(ranks: Sequence[RankObservation], waiting: set[int]) -> list[GroupSeq]:
-    """For each group name, the furthest member's view when that member waits in it."""
-    furthest: dict[str, GroupSeq] = {}
+    """For each group, the furthest member's view when that member waits in it."""
+    furthest: dict[tuple[str, int], GroupSeq] = {}
     for rank in ranks:
         for group in rank.groups:
-            known = furthest.get(group.name)
+            known = furthest.get(group_key(group))
             if rank.rank in waiting and group.enqueued > group.completed:
-                furthest[group.name] = group if known is None or group.enqueued > known.enqueued else known
+                ahead = known is None or group.enqueued > known.enqueued
+                furthest[group_key(group)] = group if ahead or known is None else known
     return list(furthest.values())
 
 
@@ -99,7 +112,7 @@ def _not_entered(group: GroupSeq, ranks: Sequence[RankObservation]) -> set[int]:
     A rank that lists no such group may be a member that never got as far, unless the group is complete
     without it.
     """
-    views = {rank.rank: _of_group(rank, group.name) for rank in ranks}
+    views = {rank.rank: _of_group(rank, group) for rank in ranks}
     listed = sum(view is not None for view in views.values())
     return {
         rank
@@ -108,8 +121,8 @@ def _not_entered(group: GroupSeq, ranks: Sequence[RankObservation]) -> set[int]:
     }
 
 
-def _of_group(rank: RankObservation, name: str) -> GroupSeq | None:
-    return next((group for group in rank.groups if group.name == name), None)
+def _of_group(rank: RankObservation, group: GroupSeq) -> GroupSeq | None:
+    return next((one for one in rank.groups if group_key(one) == group_key(group)), None)
 
 
 def _liveliest(sinks: Sequence[int], classes: Mapping[int, SinkClass]) -> SinkClass:

@@ -61,6 +61,7 @@ def capture_ranks(
     children: bool = True,
     native: bool = False,
     local_variables: bool = False,
+    blocking: bool = True,
     pyspy: str | None = None,
 ) -> tuple[RankSnapshot, ...]:
     """Capture ranks of this host. Never raises for a rank that cannot be read.
@@ -73,6 +74,7 @@ def capture_ranks(
             ``MAX_CHILDREN`` a rank.
         native: ask for C++ frames (each rank is stopped for 0.02-0.4 s instead of 1-12 ms).
         local_variables: ask for local variables.
+        blocking: whether a rank may be stopped while it is read; a stack read without may be torn.
         pyspy: path of py-spy; found beside this Python or on ``PATH`` by default.
 
     Returns:
@@ -80,7 +82,13 @@ def capture_ranks(
         tool does not end.
     """
     deadline = time.monotonic() + timeout
-    tool = Tool(pyspy or find_pyspy(), timeout=rank_timeout, native=native, local_variables=local_variables)
+    tool = Tool(
+        pyspy or find_pyspy(),
+        timeout=rank_timeout,
+        native=native,
+        local_variables=local_variables,
+        blocking=blocking,
+    )
     snapshots = _in_parallel(lambda target: _capture_rank(target, tool=tool, deadline=deadline), targets)
     if not children:
         return snapshots

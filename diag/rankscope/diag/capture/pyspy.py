@@ -51,12 +51,14 @@ class Tool:
         timeout: seconds one run may take.
         native: whether to ask for C++ frames (stops the process for 0.02-0.4 s).
         local_variables: whether to ask for local variables.
+        blocking: whether the process may be stopped while it is read.
     """
 
     path: str | None
     timeout: float = 3.0
     native: bool = False
     local_variables: bool = False
+    blocking: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ def capture_process(
             may_trace=access.may_trace,
             is_python=proc.is_python(pid) if only_python else None,
             blocked_threads=access.blocked_threads,
-            exclusive=exclusive,
+            exclusive=exclusive and tool.blocking,
             native=tool.native,
             local_variables=tool.local_variables,
         )

@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from rankscope.diag.classify.catalogue import Catalogue, load_catalogue
 from rankscope.diag.classify.diagnose import communicating_ranks, diagnose
+from rankscope.diag.classify.loops import looping_ranks
 
-__all__ = ["Catalogue", "communicating_ranks", "diagnose", "load_catalogue"]
+__all__ = ["Catalogue", "communicating_ranks", "diagnose", "load_catalogue", "looping_ranks"]

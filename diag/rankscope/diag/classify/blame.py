@@ -10,19 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from rankscope.diag.classify.activity import QUIET_IO, beat_is_stale
 from rankscope.diag.classify.kinds import Cause
-from rankscope.diag.classify.position import read_position
+from rankscope.diag.classify.loops import looping_ranks
 from rankscope.diag.classify.view import JobView, RankView
 from rankscope.diag.classify.wording import busy_phrase, join, name_ranks, stuck_phrase, verb, wait_phrase
 from rankscope.diag.model import Confidence, Evidence, Kind, Location, Severity, Verdict
 
 _LOWER: Final[dict[Confidence, Confidence]] = {"high": "medium", "medium": "low", "low": "low"}
 _ORDER: Final[dict[Confidence, int]] = {"low": 0, "medium": 1, "high": 2}
-# DIAGNOSIS.md, decision 8: GIL owned in 19 of 20 samples, minor faults below 100/s.
-_LOOP_SAMPLES: Final = 10
-_LOOP_SHARE: Final = 0.95
-_LOOP_FAULTS: Final = 100.0
+_LIBRARY_LOOP_AFTER: Final = 30.0  # DIAGNOSIS.md, decision 8: "30 s if the leaves are in libraries"
 _SHOWN: Final = 16  # ranks whose evidence is listed one by one
 
 
@@ -80,16 +76,20 @@ def blame(
         numbered: whether sequence numbers show that the victims' waits did not end. Without them, victims
             that sleep and wake excuse a sink that ticks: a slow data loader looks the same.
     """
-    loops = [view for view in sinks if view.activity.level == "busy" and loops_in_python(job, view)]
+    busy = [view for view in sinks if view.activity.level == "busy"]
+    looping = loops_in_python(job) if busy else frozenset[int]()
+    loops = [view for view in busy if view.rank in looping]
     still = [view for view in sinks if view.activity.level in ("quiet", "frozen")]
     ticking = [view for view in sinks if view.activity.level == "ticking"]
     unknown = [view for view in sinks if view.activity.level == "unknown"]
     if not numbered and any(view.activity.stirred for view in victims):
         ticking = []
-    named = still or loops or ticking or unknown
+    named = still or loops or ticking or unknown or (busy if job.overdue else [])
     if not named or (unknown and named is unknown and any(view.moved for view in unknown)):
         return suspect(job, sinks, victims, rule=rule, evidence=evidence)
     confidence: Confidence = "medium" if named is not still else "high"
+    if named is busy:
+        confidence = "low"  # it works, but ten times as long as it ever did
     if len(named) < len(sinks):
         confidence = "medium"
     if named is unknown and any(_was_running(view) for view in unknown):
@@ -220,34 +220,11 @@ def pair_evidence(job: JobView) -> list[Evidence]:
     return [Evidence("progress page", f"no optimizer step for {min(ages):.0f} s")]
 
 
-def loops_in_python(job: JobView, view: RankView) -> bool:
-    """Whether quick samples show one endless loop of the user's Python (DIAGNOSIS.md, decision 8).
-
-    The GIL owned at a line of the user's own code, always in the same function, with flat memory, no I/O and
-    a fresh beat. Two snapshots are never enough.
-    """
-    before, after = (view.earlier.facts if view.earlier else None), view.latest.facts
-    if before is None or after is None or beat_is_stale(view.latest) or after.time <= before.time:
-        return False
-    seconds = after.time - before.time
-    if (after.minor_faults - before.minor_faults) / seconds >= _LOOP_FAULTS:
-        return False
-    if (after.io_bytes - before.io_bytes) / seconds >= QUIET_IO:
-        return False
-    looked = owned = 0
-    places: dict[tuple[str, str], int] = {}
-    for sample in job.samples:
-        rank = next((rank for rank in sample.ranks if rank.rank == view.rank and rank.threads), None)
-        position = read_position(rank, catalogue=job.catalogue, source_line=job.source_line) if rank else None
-        if position is None:
-            continue
-        looked += 1
-        frame = position.user_frame
-        if position.thread.holds_gil and frame is not None and frame is position.leaf:
-            owned += 1
-            place = (frame.function, frame.file)
-            places[place] = places.get(place, 0) + 1
-    return looked >= _LOOP_SAMPLES and max(places.values(), default=0) >= _LOOP_SHARE * looked
+def loops_in_python(job: JobView) -> frozenset[int]:
+    """Ranks that quick samples show in one endless Python loop (DIAGNOSIS.md, decision 8)."""
+    loops = looping_ranks(job.samples, catalogue=job.catalogue, source_line=job.source_line)
+    silent = job.silent_seconds or 0.0
+    return frozenset(rank for rank, loop in loops.items() if loop == "user" or silent >= _LIBRARY_LOOP_AFTER)
 
 
 def _with_kind(cause: Cause, kind: Kind | None, *, loop: bool) -> Cause:

@@ -42,6 +42,7 @@ Label = Literal[
     "child_process",
     "storage",
     "network",
+    "pause",
 ]
 
 _NEVER: Final = re.compile(r"(?!)")

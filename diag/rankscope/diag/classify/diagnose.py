@@ -37,6 +37,7 @@ def diagnose(
     incident: str | None = None,
     samples: tuple[JobSnapshot, ...] = (),
     silent_seconds: float | None = None,
+    overdue: bool = False,
 ) -> Diagnosis:
     """Say what is wrong with a job.
 
@@ -49,13 +50,20 @@ def diagnose(
         incident: id of the incident it belongs to.
         samples: further snapshots of busy ranks in quick succession, which can tell an endless Python loop.
         silent_seconds: how long a watcher has seen no progress, ``None`` when nobody watched.
+        overdue: whether that is ten times what the watcher gives to working ranks: even they are named
+            then, with low confidence.
 
     Returns:
         The diagnosis. With verdict ``Unknown`` nobody is a culprit; ranks that are only suspected have that
         ``state`` and are named in the summary. Never raises on odd snapshots.
     """
     job = look(
-        *pair, catalogue=catalogue, source_line=source_line, samples=samples, silent_seconds=silent_seconds
+        *pair,
+        catalogue=catalogue,
+        source_line=source_line,
+        samples=samples,
+        silent_seconds=silent_seconds,
+        overdue=overdue,
     )
     found = apply_rules(job)
     views = {view.rank: view for view in job.ranks}

@@ -30,6 +30,7 @@ _WAITING: Final[dict[Label, Waiting]] = {
 }
 # Frames of these end the search for a wait: the rank is doing that, whatever called it.
 _DOING: Final[frozenset[Label]] = frozenset({"data_loading", "loader_wait", "checkpoint", "compile", "exit"})
+_JOINS: Final = frozenset({"join", "result"})
 # Where a main thread waits for a thread of its own process, that thread decides.
 _WAITS_FOR_THREAD: Final[frozenset[Label]] = frozenset({"backward", "lock", "exit"})
 
@@ -111,6 +112,9 @@ def _of_the_worker(main: Position, workers: list[Position], catalogue: Catalogue
     waiting = next((one for one in workers if one.waiting is not None), None)
     if waiting is not None:
         return waiting
+    if not any(bare_function(frame.function) in _JOINS for frame in main.thread.frames):
+        # One that sleeps or waits for its turn, such as a reporter, is not what a queue or an event waits for.
+        workers = [one for one in workers if one.label not in ("pause", "lock")]
     leaf = main.leaf
     if not workers or main.label == "exit" or leaf is None or catalogue.label(leaf) != "lock":
         return main

@@ -86,7 +86,8 @@ class JobView:
         ranks: one view a rank that has a snapshot, by rank.
         waits: by sequence numbers.
         samples: further snapshots of the suspected ranks in quick succession, oldest first.
-        silent_seconds: how long a watcher has seen no progress, ``None`` when nobody watched. Only told.
+        silent_seconds: how long a watcher has seen no progress, ``None`` when nobody watched.
+        overdue: whether that is ten times what the watcher gives to working ranks.
     """
 
     latest: JobSnapshot
@@ -97,6 +98,7 @@ class JobView:
     source_line: SourceLine
     samples: tuple[JobSnapshot, ...] = ()
     silent_seconds: float | None = None
+    overdue: bool = False
 
     @property
     def rhythm_known(self) -> bool:
@@ -164,6 +166,7 @@ def look(
     source_line: SourceLine,
     samples: tuple[JobSnapshot, ...] = (),
     silent_seconds: float | None = None,
+    overdue: bool = False,
 ) -> JobView:
     """Put a pair of snapshots side by side."""
     latest, earlier = (second, first) if second is not None else (first, None)
@@ -182,7 +185,7 @@ def look(
     settled = tuple(_settle(views))
     elsewhere = {view.rank for view in settled if view.gone or _is_elsewhere(view)}
     waits = read_waits(latest.ranks, elsewhere=elsewhere)
-    return JobView(latest, earlier, settled, waits, catalogue, line_of, samples, silent_seconds)
+    return JobView(latest, earlier, settled, waits, catalogue, line_of, samples, silent_seconds, overdue)
 
 
 def _rank_view(

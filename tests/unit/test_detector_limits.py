@@ -1,0 +1,308 @@
+"""The detector's other limits: stages, intervals, loops, exits, batches. Time is an argument."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from tests.detector_factory import Job, Ranks, polling, wait_for, working
+
+from rankscope.watchdog.limits import HangSettings
+from rankscope.watchdog.observations import (
+    ActDue,
+    Cleared,
+    Confirmed,
+    CycleStarted,
+    Recovered,
+    Sample,
+    SettingsChanged,
+    Suspected,
+)
+
+
+def in_stage(job: Job, limit: float, *ranks: int, name: str = "evaluate") -> None:
+    for rank in ranks or job.ranks:
+        job.ranks[rank] = replace(job.ranks[rank], stage_limit=limit, stage=name)
+
+
+def clocks_of(job: Job) -> list[str]:
+    return [said.clock for _, said in job.said if isinstance(said, Suspected)]
+
+
+# Stages and intervals that ranks set for themselves.
+
+
+def test_a_stage_takes_the_place_of_both_limits() -> None:
+    job = Job()
+    job.train(10)
+    wait_for(job, culprit=2)
+    in_stage(job, 100.0)
+    job.run(91)
+    assert job.published == []
+    job.run(15)
+    assert clocks_of(job) == ["stage"]
+    assert [round(at) for at in job.times_of(ActDue)] == [10 + 100]
+
+
+def test_a_stage_that_is_switched_off_is_never_suspected() -> None:
+    job = Job()
+    job.train(10)
+    wait_for(job, culprit=2)
+    in_stage(job, -1.0, 2)
+    job.run(5000)
+    assert job.published == []
+
+
+def test_leaving_a_stage_is_progress_and_brings_the_learned_limit_back() -> None:
+    job = Job()
+    job.train(10)
+    wait_for(job, culprit=2)
+    in_stage(job, 600.0)
+    job.run(100)
+    for rank in job.ranks:
+        job.ranks[rank] = replace(job.ranks[rank], stage_limit=None, stage="")
+    left_at = job.now - job.started
+    job.run(20)
+    assert job.times_of(Confirmed)[0] - left_at <= 13
+
+
+def test_what_passes_in_a_stage_teaches_nothing() -> None:
+    job = Job()
+    job.train(10)
+    in_stage(job, 600.0)
+    job.run(300)
+    job.train(1)
+    for rank in job.ranks:
+        job.ranks[rank] = replace(job.ranks[rank], stage_limit=None, stage="")
+    job.train(10)
+    hung_at = job.now - job.started
+    wait_for(job, culprit=2)
+    job.run(20)
+    assert job.times_of(Confirmed)[0] - hung_at <= 13
+
+
+def test_the_awaited_rank_s_own_stage_holds_not_the_waiting_ranks() -> None:
+    job = Job()
+    job.train(10)
+    wait_for(job, culprit=2)
+    in_stage(job, 600.0, 0, 1)
+    job.run(20)
+    assert job.last(Confirmed).suspects == (2,)
+
+
+def test_for_silence_of_the_whole_job_the_largest_value_of_all_ranks_holds() -> None:
+    job = Job(HangSettings())
+    job.train(30)
+    in_stage(job, 50.0, 0)
+    in_stage(job, 100.0, 1, 2)
+    job.run(91)
+    assert job.published == []
+    job.run(10)
+    assert clocks_of(job) == ["stage"]
+
+
+@pytest.mark.parametrize("confidence", ["high", "low"])
+def test_a_rank_s_own_interval_acts_whatever_the_confidence_and_is_diagnosed_as_learned(
+    confidence: str,
+) -> None:
+    job = Job(confidence=confidence)
+    for rank in job.ranks:
+        job.ranks[rank] = replace(job.ranks[rank], interval=40.0)
+    job.train(10)
+    hung_at = job.now - job.started
+    wait_for(job, culprit=2)
+    job.run(60)
+    assert job.times_of(Confirmed)[0] - hung_at <= 13
+    assert [round(at - hung_at) for at in job.times_of(ActDue)] == [40]
+
+
+def test_an_interval_of_minus_one_switches_the_rank_off() -> None:
+    job = Job()
+    for rank in job.ranks:
+        job.ranks[rank] = replace(job.ranks[rank], interval=-1.0)
+    job.train(10)
+    wait_for(job, culprit=2)
+    job.run(5000)
+    assert job.published == []
+
+
+def test_settings_that_change_while_it_runs_hold_from_then_on() -> None:
+    job = Job()
+    job.train(10)
+    hung_at = job.now - job.started
+    wait_for(job, culprit=2)
+    job.run(5)
+    job.detector.handle(SettingsChanged(HangSettings(diagnose_after=25.0, act_after=50.0)))
+    job.run(60)
+    assert [round(at - hung_at) for at in job.times_of(Suspected)] == [25]
+    assert [round(at - hung_at) for at in job.times_of(ActDue)] == [50]
+
+
+# Loops.
+
+
+def test_an_awaited_rank_in_a_python_loop_is_confirmed_within_15_seconds() -> None:
+    job = Job(confidence="medium")
+    job.loops = frozenset({1})
+    job.train(10)
+    hung_at = job.now - job.started
+    wait_for(job, culprit=1)
+    job.run(20, working(1))
+    assert clocks_of(job) == ["loop"]
+    assert job.last(Confirmed).suspects == (1,)
+    assert job.times_of(Confirmed)[0] - hung_at <= 15
+
+
+def test_a_loop_with_library_code_at_the_leaf_counts_after_30_seconds() -> None:
+    job = Job(confidence="medium")
+    job.library_loops = frozenset({1})
+    job.train(10)
+    hung_at = job.now - job.started
+    wait_for(job, culprit=1)
+    job.run(29, working(1))
+    assert job.published == []
+    job.run(10, working(1))
+    assert 30 <= job.times_of(Confirmed)[0] - hung_at <= 35
+
+
+def test_a_loop_that_ended_by_itself_is_given_three_times_its_length() -> None:
+    job = Job(confidence="medium")
+    job.loops = frozenset({1})
+    job.train(10)
+    wait_for(job, culprit=1)
+    job.run(20, working(1))
+    job.train(10)
+    assert len(job.times_of(Recovered)) == 1
+    wait_for(job, culprit=1)
+    job.run(25, working(1))
+    assert len(job.times_of(Confirmed)) == 1
+
+
+def test_samples_of_a_silence_that_has_ended_are_void() -> None:
+    job = Job()
+    job.train(10)
+    wait_for(job, culprit=1)
+    job.run(10, working(1))
+    assert job.times_of(Sample)
+    job.loops = frozenset({1})
+    job.train(10)
+    assert job.published == []
+
+
+def test_nobody_is_sampled_while_the_job_warms_up() -> None:
+    job = Job()
+    wait_for(job, culprit=1)
+    job.run(60, working(1))
+    assert job.said == []
+
+
+def test_a_working_rank_is_overdue_after_ten_times_the_busy_limit() -> None:
+    job = Job(confidence="low")
+    job.hang = False
+    job.train(10)
+    wait_for(job, culprit=0)
+    job.run(320, working(0))
+    confirmed = [(at, said.overdue) for at, said in job.said if isinstance(said, Confirmed)]
+    assert [overdue for _, overdue in confirmed][-1]
+    assert not any(overdue for at, overdue in confirmed if at < 300)
+
+
+# Ranks that end while others stay.
+
+
+def ended(job: Job, *ranks: int) -> None:
+    for rank in ranks:
+        job.ranks[rank] = replace(job.ranks[rank], alive=False, state="X", groups=())
+
+
+@pytest.mark.parametrize("stay", [lambda _: None, polling(2), working(2)])
+def test_ranks_that_linger_after_others_have_ended_are_suspected_after_the_exit_interval(
+    stay: Callable[[Ranks], None],
+) -> None:
+    job = Job(HangSettings(exit_after=120.0))
+    job.train(30)
+    ended(job, 0, 1)
+    ended_at = job.now - job.started
+    job.run(119, stay)
+    assert not job.times_of(Confirmed)
+    job.run(10, stay)
+    assert job.last(Confirmed).suspects == (2,)
+    assert clocks_of(job)[-1] == "exit"
+    assert job.times_of(Confirmed)[-1] - ended_at <= 126
+
+
+def test_ranks_that_have_run_their_script_and_linger_are_ranks_that_have_ended() -> None:
+    job = Job(HangSettings(exit_after=120.0))
+    job.train(30)
+    for rank in job.ranks:
+        job.ranks[rank] = replace(job.ranks[rank], returned=True)
+    job.run(119)
+    assert not job.times_of(Confirmed)
+    job.run(10)
+    assert job.times_of(Confirmed)
+
+
+def test_without_exit_hang_detection_ranks_may_linger() -> None:
+    job = Job(HangSettings(exit_after=None))
+    job.train(30)
+    ended(job, 0, 1)
+    job.run(5000)
+    assert not job.times_of(Confirmed)
+
+
+# Other signs of progress.
+
+
+@pytest.mark.parametrize("counter", ["batches", "user_step_ns"])
+def test_batches_and_the_user_s_own_steps_are_progress(counter: str) -> None:
+    def count(ranks: Ranks) -> None:
+        ranks[0] = replace(ranks[0], **{counter: getattr(ranks[0], counter) + 1})
+
+    job = Job()
+    job.train(10)
+    wait_for(job, culprit=0)
+    job.run(100, count)
+    assert job.said == []
+
+
+def test_a_healthy_verdict_gives_the_same_silence_twice_its_length() -> None:
+    job = Job()
+    job.healthy, job.hang = True, False
+    job.train(10)
+    silent_from = job.now - job.started
+    job.run(200, working(0))
+    confirmed = [at - silent_from for at in job.times_of(Confirmed)]
+    assert all(later >= 1.9 * earlier for earlier, later in itertools.pairwise(confirmed))
+    job.train(5)
+    assert not job.times_of(Recovered)
+
+
+def test_a_suspicion_comes_with_its_figures() -> None:
+    job = Job()
+    job.train(10)
+    wait_for(job, culprit=2)
+    job.run(9)
+    (said,) = job.published[:1]
+    assert isinstance(said, Suspected)
+    assert (said.clock, said.limit, said.suspects, said.waiting) == ("quiet", 8.0, (2,), (0, 1))
+    assert said.seconds >= said.limit
+    job.train(1)
+    cleared = job.published[-1]
+    assert isinstance(cleared, Cleared)
+    assert cleared.gap >= said.seconds
+
+
+def test_a_restart_forgets_stages_loops_and_limits() -> None:
+    job = Job()
+    job.loops = frozenset({1})
+    job.train(10)
+    wait_for(job, culprit=1)
+    job.run(20, working(1))
+    job.detector.handle(CycleStarted(job.now))
+    job.said.clear()
+    job.train(10)
+    wait_for(job, culprit=1)
+    job.run(20, working(1))
+    assert clocks_of(job) == ["loop"]
