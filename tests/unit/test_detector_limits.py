@@ -15,11 +15,13 @@ from rankscope.watchdog.observations import (
     Cleared,
     Confirmed,
     CycleStarted,
+    RankObservation,
     Recovered,
     Sample,
     SettingsChanged,
     Suspected,
 )
+from rankscope.watchdog.page import GroupSeq
 
 
 def in_stage(job: Job, limit: float, *ranks: int, name: str = "evaluate") -> None:
@@ -250,6 +252,20 @@ def test_without_exit_hang_detection_ranks_may_linger() -> None:
     ended(job, 0, 1)
     job.run(5000)
     assert not job.times_of(Confirmed)
+
+
+# Groups.
+
+
+def test_groups_of_one_name_and_other_members_are_other_groups() -> None:
+    job = Job()
+    job.train(10)
+    seqs = {0: (1, 5, 4), 1: (1, 4, 4), 2: (2, 2, 2), 3: (2, 2, 2)}
+    for rank, (members, enqueued, completed) in seqs.items():
+        group = GroupSeq("tp", 2, enqueued, completed, members_hash=members)
+        job.ranks[rank] = RankObservation(rank=rank, probed=True, step=10, groups=(group,))
+    job.run(20)
+    assert job.last(Confirmed).suspects == (1,)
 
 
 # Other signs of progress.

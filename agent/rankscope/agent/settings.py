@@ -13,7 +13,7 @@ from typing import Final, Generic, TypeVar, cast
 
 from rankscope.agent.policy import OnHang
 from rankscope.diag.errors import UsageError
-from rankscope.watchdog.limits import EXIT_INTERVAL, HangSettings
+from rankscope.watchdog.limits import LINGER_INTERVAL, HangSettings
 
 T = TypeVar("T")
 _TRUE = frozenset({"1", "true", "yes", "on"})
@@ -122,7 +122,7 @@ JOB_HANG_INTERVAL: Final[Option[float | None]] = Option(
     help="seconds without progress after which a confirmed hang is acted on (auto: 180 when the diagnosis is "
     "of high confidence, else 1800)",
 )
-EXIT_HANG_DETECTION: Final = Option(
+JOB_EXIT_HANG_DETECTION: Final = Option(
     "enable-job-exit-hang-detection",
     _boolean,
     default=True,
@@ -132,7 +132,7 @@ EXIT_HANG_DETECTION: Final = Option(
 JOB_EXIT_HANG_INTERVAL: Final = Option(
     "job-exit-hang-interval",
     _positive_seconds,
-    default=EXIT_INTERVAL,
+    default=LINGER_INTERVAL,
     allowed="a positive number of seconds",
     help="seconds without progress after which ranks that linger are suspected, once others have ended",
 )
@@ -179,7 +179,7 @@ OPTIONS: Final[tuple[Option[object], ...]] = cast(
         HANG_DETECTION,
         DIAGNOSE_AFTER,
         JOB_HANG_INTERVAL,
-        EXIT_HANG_DETECTION,
+        JOB_EXIT_HANG_DETECTION,
         JOB_EXIT_HANG_INTERVAL,
         ON_HANG,
         EVIDENCE_BUDGET,
@@ -250,7 +250,7 @@ def resolve(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Settin
     hang = HangSettings(
         diagnose_after=value(DIAGNOSE_AFTER),
         act_after=value(JOB_HANG_INTERVAL),
-        exit_after=exit_after if value(EXIT_HANG_DETECTION) else None,
+        exit_after=exit_after if value(JOB_EXIT_HANG_DETECTION) else None,
     )
     return Settings(
         hang_detection=value(HANG_DETECTION),

@@ -165,8 +165,13 @@ def progress_from_slot(view: SlotView, *, now_ns: int) -> Progress:
         seconds_since_step=_age(view.step_ns, now_ns),
         seconds_since_beat=_age(view.beat_ns, now_ns),
         groups=tuple(
-            GroupProgress(group.name, group.size, group.enqueued, group.completed) for group in view.groups
+            GroupProgress(group.name, group.size, group.enqueued, group.completed, group.members_hash)
+            for group in view.groups
         ),
+        batches=view.batches,
+        user_step=view.user_step if view.user_step_ns else None,
+        stage=view.stage,
+        seconds_since_return=_age(view.returned_ns, now_ns),
     )
 
 

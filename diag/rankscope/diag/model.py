@@ -116,12 +116,17 @@ class ProcessFacts(msgspec.Struct, frozen=True):
 
 
 class GroupProgress(msgspec.Struct, frozen=True, gc=False):
-    """One process group of one rank: sequence numbers of its collectives, -1 for none yet."""
+    """One process group of one rank: sequence numbers of its collectives, -1 for none yet.
+
+    Attributes:
+        members: hash of the members' global ranks, 0 when unknown: two groups may have one name.
+    """
 
     name: str
     size: int
     enqueued: int
     completed: int
+    members: int = 0
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -132,12 +137,21 @@ class Progress(msgspec.Struct, frozen=True):
         seconds_since_step: age of the last step when the snapshot was taken, ``None`` before the first.
         seconds_since_beat: age of the probe thread's last beat, ``None`` before the first.
         groups: the rank's process groups.
+        batches: batches that data loaders have given to the script, as of the last beat; a lower bound.
+        user_step: step number that the script last gave itself, ``None`` when it never gave one.
+        stage: stage that the script says it is in, ``""`` for none.
+        seconds_since_return: age of the script's end when its process still waits for other threads,
+            ``None`` while the script runs.
     """
 
     step: int = 0
     seconds_since_step: float | None = None
     seconds_since_beat: float | None = None
     groups: tuple[GroupProgress, ...] = ()
+    batches: int = 0
+    user_step: int | None = None
+    stage: str = ""
+    seconds_since_return: float | None = None
 
 
 class ExitFacts(msgspec.Struct, frozen=True):

@@ -40,7 +40,7 @@ ACT_AFTER_OTHER: Final = 1800.0
 """AIMaster's default interval, used when the diagnosis is not of high confidence."""
 
 
-EXIT_INTERVAL: Final = 600.0
+LINGER_INTERVAL: Final = 600.0
 """Some ranks have ended, nobody waits for them, the rest lingers (AIMaster's job-exit-hang-interval)."""
 
 
@@ -57,7 +57,7 @@ class HangSettings:
 
     diagnose_after: float | None = None
     act_after: float | None = None
-    exit_after: float | None = EXIT_INTERVAL
+    exit_after: float | None = LINGER_INTERVAL
 
 
 LIBRARY_LOOP_LIMIT: Final = 30.0

@@ -113,7 +113,7 @@ def _of_the_worker(main: Position, workers: list[Position], catalogue: Catalogue
     if waiting is not None:
         return waiting
     if not any(bare_function(frame.function) in _JOINS for frame in main.thread.frames):
-        # One that sleeps or waits for its turn, such as a reporter, is not what a queue or an event waits for.
+        # One that sleeps or waits for its turn, such as a reporter, is not what a queue waits for.
         workers = [one for one in workers if one.label not in ("pause", "lock")]
     leaf = main.leaf
     if not workers or main.label == "exit" or leaf is None or catalogue.label(leaf) != "lock":

@@ -1,8 +1,8 @@
 """Who waits for whom by sequence numbers: the progress page's, per process group.
 
 A member waits at k when it has enqueued k and not completed it; a member that has enqueued less has not
-entered k, and everybody in k waits for it (collectives are AND-waits). Groups are matched by torch's name,
-which is the same on every member; only ranks that list the group are members. It knows no stack.
+entered k, and everybody in k waits for it (collectives are AND-waits). Groups are matched by torch's name and
+their members; only ranks that list the group are members. It knows no stack.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from rankscope.diag.model import RankSnapshot
+from rankscope.diag.model import GroupProgress, RankSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +89,14 @@ def read_waits(ranks: Iterable[RankSnapshot], *, elsewhere: Collection[int] = ()
         elsewhere: ranks whose stack shows them outside of any wait, and ranks that have ended: an
             asynchronous collective they started does not hold them.
     """
-    members: dict[str, dict[int, tuple[int, int]]] = {}
-    sizes: dict[str, int] = {}
+    members: dict[_Key, dict[int, tuple[int, int]]] = {}
+    sizes: dict[_Key, int] = {}
     for rank in ranks:
         for group in rank.progress.groups if rank.progress else ():
-            members.setdefault(group.name, {})[rank.rank] = (group.enqueued, group.completed)
-            sizes[group.name] = max(sizes.get(group.name, 0), group.size)
+            members.setdefault(_key(group), {})[rank.rank] = (group.enqueued, group.completed)
+            sizes[_key(group)] = max(sizes.get(_key(group), 0), group.size)
     found = [
-        one for name in sorted(members) if (one := _open(name, members[name], size=sizes[name])) is not None
+        one for key in sorted(members) if (one := _open(key[0], members[key], size=sizes[key])) is not None
     ]
     edges: dict[int, frozenset[int]] = {}
     for one in found:
@@ -110,6 +110,13 @@ def read_waits(ranks: Iterable[RankSnapshot], *, elsewhere: Collection[int] = ()
     )
 
 
+_Key = tuple[str, int]
+
+
+def _key(group: GroupProgress) -> _Key:
+    return group.name, group.members
+
+
 def advanced(earlier: Iterable[RankSnapshot], latest: Iterable[RankSnapshot]) -> tuple[int, str] | None:
     """Who made progress between two snapshots, and how: a step, or a collective completed."""
     before = {rank.rank: rank for rank in earlier}
@@ -121,13 +128,13 @@ def advanced(earlier: Iterable[RankSnapshot], latest: Iterable[RankSnapshot]) ->
             continue  # a process of its own: the pair says nothing of it
         if rank.progress.step > old.progress.step:
             return rank.rank, f"optimizer step {old.progress.step} to {rank.progress.step}"
-        completed = {group.name: group.completed for group in old.progress.groups}
+        if rank.progress.batches > old.progress.batches:
+            return rank.rank, f"batch {old.progress.batches} to {rank.progress.batches} of its data loaders"
+        completed = {_key(group): group.completed for group in old.progress.groups}
         for group in rank.progress.groups:
-            if group.name in completed and group.completed > completed[group.name]:
-                return (
-                    rank.rank,
-                    f"collective {completed[group.name]} to {group.completed} of group {group.name}",
-                )
+            before_it = completed.get(_key(group), group.completed)
+            if group.completed > before_it:
+                return rank.rank, f"collective {before_it} to {group.completed} of group {group.name}"
     return None
 
 
@@ -138,8 +145,8 @@ def entered(earlier: Iterable[RankSnapshot], latest: Iterable[RankSnapshot]) -> 
         old = before.get(rank.rank)
         if old is None or old.progress is None or rank.progress is None:
             continue
-        enqueued = {group.name: group.enqueued for group in old.progress.groups}
-        if any(group.enqueued > enqueued.get(group.name, group.enqueued) for group in rank.progress.groups):
+        enqueued = {_key(group): group.enqueued for group in old.progress.groups}
+        if any(group.enqueued > enqueued.get(_key(group), group.enqueued) for group in rank.progress.groups):
             return True
     return False
 
