@@ -75,8 +75,10 @@ class Thresholds:
         limit = self._quiet_limit(patience)
         if self._silence.situation.sink_class in LIVELY or self._silence.quiet_for(now) < limit:
             return None
+        if self._exit_passed(now):
+            return self._lingers(now)
         reason = f"no progress for {self._silence.seconds(now):.0f} s and nobody is working"
-        return self.suspected(reason, self._exit_or("quiet"), now, limit)
+        return self.suspected(reason, "quiet", now, limit)
 
     def busy_limit(self, patience: float) -> float:
         """Seconds of silence that working ranks are given."""
@@ -93,8 +95,13 @@ class Thresholds:
     def _only_lingers(self) -> bool:
         return self._silence.some_are_done and not self._silence.situation.waiting
 
-    def _exit_or(self, clock: Clock) -> Clock:
-        return "exit" if self._only_lingers else clock
+    def _exit_passed(self, now: float) -> bool:
+        return self._only_lingers and self._silence.seconds(now) >= self.exit_limit
+
+    def _lingers(self, now: float) -> Suspected:
+        """Some ranks have ended, or run their script to the end, and the rest is still there."""
+        silent, limit = self._silence.seconds(now), self.exit_limit
+        return self.suspected(f"no progress for {silent:.0f} s since some ranks ended", "exit", now, limit)
 
     def _stage_passed(self, now: float, own: OwnLimits) -> Suspected | None:
         lively = self._silence.situation.sink_class in LIVELY
@@ -123,4 +130,6 @@ class Thresholds:
         silent = self._silence.seconds(now)
         if self._silence.situation.sink_class not in LIVELY or silent < limit:
             return None
-        return self.suspected(f"no progress for {silent:.0f} s", self._exit_or("busy"), now, limit)
+        if self._exit_passed(now):
+            return self._lingers(now)
+        return self.suspected(f"no progress for {silent:.0f} s", "busy", now, limit)

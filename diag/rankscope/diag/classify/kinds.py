@@ -16,6 +16,7 @@ from rankscope.diag.classify.position import Position, SourceLine, child_positio
 from rankscope.diag.merge.normalise import show_frame, shown_function
 from rankscope.diag.model import ChildSnapshot, Evidence, Frame, Kind, Location, RankSnapshot
 
+_SHOWN_CHILDREN: Final = 4
 _HINT_DEPTH: Final = (
     3  # user frames from the leaf whose names count: an entry point names the program, not the fault
 )
@@ -87,7 +88,7 @@ def cause_of(suspect: Suspect, *, catalogue: Catalogue, source_line: SourceLine)
                 rank.rank,
             )
         )
-    evidence.extend(_frozen_children(rank))
+    evidence.extend(_children(rank, all_of_them=kind in ("child_process", "exit")))
     if kind in ("lock", "exit", "native_gil") or not position.thread.is_main:
         evidence.extend(_other_threads(rank, position, catalogue))
     place = show_frame(frame) if frame else position.place
@@ -197,7 +198,7 @@ def _stuck_child(
 ) -> tuple[ChildSnapshot, Frame] | None:
     """The child process the rank waits for, when one is busy with the user's code."""
     if (
-        position.label not in ("loader_wait", "data_loading", "child_process")
+        position.label not in ("loader_wait", "data_loading", "child_process", "exit")
         or position.user_frame is position.leaf
     ):
         return None
@@ -208,16 +209,18 @@ def _stuck_child(
     return None
 
 
-def _frozen_children(rank: RankSnapshot) -> list[Evidence]:
-    return [
+def _children(rank: RankSnapshot, *, all_of_them: bool) -> list[Evidence]:
+    """The children that cannot run, or all, where it is one of them that the rank waits for."""
+    found = [
         Evidence(
             "/proc",
             f"its child process {child.pid} ({child.facts.comm}) is in state {child.facts.state}",
             rank.rank,
         )
         for child in rank.children
-        if child.facts is not None and child.facts.state in ("T", "t", "D", "Z")
+        if child.facts is not None and (all_of_them or child.facts.state in ("T", "t", "D", "Z"))
     ]
+    return found[:_SHOWN_CHILDREN]
 
 
 def _other_threads(rank: RankSnapshot, position: Position, catalogue: Catalogue) -> list[Evidence]:
