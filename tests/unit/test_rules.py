@@ -700,12 +700,31 @@ def test_a_thread_that_the_main_thread_waits_for_decides(main: tuple[Frame, ...]
         assert any("main thread in main (train.py:320)" in one.fact for one in found.evidence)
 
 
+def test_ranks_that_spin_for_a_collective_are_victims_of_the_one_that_does_nothing() -> None:
+    spinning = [
+        a_rank(rank).stuck_in(user("spin", 103)).but(cpu=1.0).at(21, completed=20, size=3) for rank in (0, 2)
+    ]
+    stuck = a_rank(1).stuck_in(user("load", 7)).at(20, size=3)
+    found = judge_still(spinning[0], stuck, spinning[1])
+    assert (found.verdict, found.culprits, found.confidence) == ("RankNonCommHang", (1,), "high")
+    assert [rank.role for rank in found.ranks] == ["victim", "culprit", "victim"]
+    working = judge_still(spinning[0], stuck.but(cpu=1.0), spinning[1])
+    assert working.verdict == "Unknown"
+
+
 def test_a_reporter_that_sleeps_is_not_what_a_queue_waits_for() -> None:
     reporter = ThreadStack(90, "reporter", (user("report_forever", 40),), active=False)
     stuck = a_rank(1).stuck_in(*GET).but(others=(reporter,))
     found = judge_still(*waiting(0, 2), stuck, lines={40: "time.sleep(0.2)"})
     assert found.location is not None
     assert (found.culprits, found.location.function, found.location.line) == ((1,), "main", 320)
+
+
+@pytest.mark.parametrize(("function", "kind"), [("next_batch", "data_loading"), ("work", "lock")])
+def test_what_a_queue_is_waited_for_is_told_by_the_user_s_names(function: str, kind: str) -> None:
+    queue = (stdlib("Condition.wait", "threading.py", 327), stdlib("Queue.get", "queue.py", 171))
+    found = judge_still(*waiting(0, 2), a_rank(1).stuck_in(*queue, user(function, 9)))
+    assert found.kind == kind
 
 
 def test_numbers_win_where_it_cannot_be_told_which_thread_decides() -> None:

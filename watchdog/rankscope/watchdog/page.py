@@ -284,6 +284,7 @@ class PageReader:
         """
         self._map = _map(path)
         self.slots: int = _HEADER.unpack_from(self._map, 0)[2]
+        self._whole: dict[int, bytes] = {}
 
     def read(self, slot: int) -> SlotView:
         """Read one slot.
@@ -333,16 +334,24 @@ class PageReader:
         return first, second
 
     def _read_versioned(self, start: int, end: int) -> bytes:
-        """What ``SlotWriter._publish`` wrote; empty when it never did."""
+        """What ``SlotWriter._publish`` wrote; empty when it never did.
+
+        While the writer stands in the middle, the record that this reader saw last. One that saw none takes
+        what is there: the body, if the writer is between two copies, else a part of the old and the new one.
+        """
         raw = b""
+        again = 0
         for _ in range(_READ_TRIES):
             version = _U64.unpack_from(self._map, start)[0]
             raw = self._map[start + _U64.size : end]
             again = _U64.unpack_from(self._map, end)[0]
             if version == again == _U64.unpack_from(self._map, start)[0] and version % 2 == 0:
+                if version:
+                    self._whole[start] = raw
+                else:
+                    self._whole.pop(start, None)
                 return raw if version else b""
-        # Stopped in the middle: the body is whole all the same, or was never begun.
-        return raw if raw.strip(b"\0") else b""
+        return self._whole.get(start, raw) if again else b""
 
     def _read_intervals(self, base: int) -> tuple[float | None, float | None, str]:
         raw = self._read_versioned(base + _INTERVALS_AT, base + _INTERVALS_END)

@@ -17,6 +17,7 @@ from rankscope.diag.merge.normalise import show_frame, shown_function
 from rankscope.diag.model import ChildSnapshot, Evidence, Frame, Kind, Location, RankSnapshot
 
 _SHOWN_CHILDREN: Final = 4
+_QUEUES: Final = ("/queue.py", "/queues.py")
 _HINT_DEPTH: Final = (
     3  # user frames from the leaf whose names count: an entry point names the program, not the fault
 )
@@ -131,9 +132,10 @@ def _kind(
     wchan = rank.facts.wchan if rank.facts and position.thread.is_main else None
     at_leaf = frame is not None and frame is position.leaf
     spoken = catalogue.source_label(text, wchan) if at_leaf else None
-    if spoken == "lock" or (position.label == "lock" and not position.thread.holds_gil):
-        return "lock", _wchan_fact(rank, wchan)
     hint = _hint(position, catalogue)
+    waits_for_lock = position.label == "lock" and not position.thread.holds_gil
+    if spoken == "lock" or (waits_for_lock and not (hint and _in_a_queue(position))):
+        return "lock", _wchan_fact(rank, wchan)
     if hint is not None:
         word = Evidence("name", f"the word in {position.place} suggests {hint.replace('_', ' ')}", rank.rank)
         return _KIND_OF[hint], word
@@ -150,6 +152,11 @@ def _holds_gil_in_c(suspect: Suspect, position: Position) -> bool:
         return True
     thread = position.thread
     return thread.holds_gil is True and thread.active is False
+
+
+def _in_a_queue(position: Position) -> bool:
+    """Whether the lock is a queue's: it waits for what is to come, and the user's names tell what that is."""
+    return any(frame.file.endswith(_QUEUES) for frame in position.thread.frames)
 
 
 def _strong_label(position: Position, catalogue: Catalogue) -> Label | None:

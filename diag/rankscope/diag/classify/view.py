@@ -5,7 +5,7 @@ It judges nothing; it puts the two snapshots of each rank side by side.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from rankscope.diag.classify.activity import Activity, frozen_state, measure, same_process
@@ -184,8 +184,28 @@ def look(
     ]
     settled = tuple(_settle(views))
     elsewhere = {view.rank for view in settled if view.gone or _is_elsewhere(view)}
-    waits = read_waits(latest.ranks, elsewhere=elsewhere)
+    waits = _read_waits(latest, settled, elsewhere)
     return JobView(latest, earlier, settled, waits, catalogue, line_of, samples, silent_seconds, overdue)
+
+
+def _read_waits(latest: JobSnapshot, views: Sequence[RankView], elsewhere: set[int]) -> Waits:
+    """The waits, those of ranks that spin included (``while not work.is_completed()``, NCCL, CUDA).
+
+    A rank at work outside of any call may have started an asynchronous collective and need it later. Where
+    those that have not entered it do nothing at all, it spins for them.
+    """
+    waits = read_waits(latest.ranks, elsewhere=elsewhere)
+    spinning = {view.rank for view in views if view.rank in elsewhere and view.activity.level == "busy"}
+    if waits.edges or not spinning:
+        return waits
+    with_spinning = read_waits(latest.ranks, elsewhere=elsewhere - spinning)
+    still = {
+        view.rank
+        for view in views
+        if view.waiting is None and not view.gone and view.activity.level in ("quiet", "frozen")
+    }
+    sinks = with_spinning.sinks()
+    return with_spinning if sinks and still.issuperset(sinks) else waits
 
 
 def _rank_view(

@@ -1,4 +1,4 @@
-"""The probe's thread: once a second it stamps the page and publishes the process groups.
+"""The probe's thread: once a second it stamps the page and publishes batches and process groups.
 
 A stale stamp in a running process says that the GIL is held in C. The thread is a daemon, ends at interpreter
 exit without being waited for longer than it needs, and keeps quiet whatever happens in the process.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import signal
 import sys
 import threading
 import time
@@ -16,21 +17,43 @@ from typing import TYPE_CHECKING, Final
 from rankscope.watchdog.page import GroupSeq, SlotWriter
 
 if TYPE_CHECKING:
+    from rankscope.watchdog.probe.batches import Batches
     from rankscope.watchdog.probe.groups import GroupReader
+    from rankscope.watchdog.probe.returned import Returned
 
 PERIOD: Final = 1.0
 """Seconds between two beats."""
 _STOP_TIMEOUT: Final = 0.5
 """Seconds that interpreter exit waits for a beat in progress (0.1 ms, or one learning dump of 20 ms)."""
+_FAULTS: Final = frozenset(
+    {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGSYS, signal.SIGTRAP}
+)
+"""Signals of a thread's own making, which it must not block."""
 _DISTRIBUTED: Final = "torch.distributed.distributed_c10d"
 
 
 class Beat:
     """Owner of the thread ``rankscope-probe``."""
 
-    def __init__(self, writer: SlotWriter, *, period: float = PERIOD) -> None:
-        """Prepare, but do not start, the thread; ``period`` is in seconds."""
+    def __init__(
+        self,
+        writer: SlotWriter,
+        *,
+        period: float = PERIOD,
+        batches: Batches | None = None,
+        returned: Returned | None = None,
+    ) -> None:
+        """Prepare, but do not start, the thread.
+
+        Args:
+            writer: this worker's slot.
+            period: seconds between two beats.
+            batches: what is added up and published with each beat.
+            returned: looked at with each beat.
+        """
         self._writer = writer
+        self._batches = batches
+        self._returned = returned
         self._period = period
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rankscope-probe", daemon=True)
@@ -40,14 +63,22 @@ class Beat:
     def start(self) -> None:
         """Start beating; ends by ``stop``, at the latest at interpreter exit."""
         atexit.register(self.stop)
-        self._thread.start()
+        # A thread starts with the mask of its maker. A script that blocks a signal to wait for it (sigwait) must
+        # find no thread of ours that takes it: the signal's default action would end the process.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _FAULTS)
+        try:
+            self._thread.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     def stop(self) -> None:
         """End the thread and wait for it, a fraction of a second at most."""
         atexit.unregister(self.stop)
         self._stopped.set()
-        if self._thread.is_alive():
-            self._thread.join(_STOP_TIMEOUT)
+        # The edge to the interpreter's end: a script may have taken threading apart.
+        with contextlib.suppress(Exception):
+            if self._thread.is_alive():
+                self._thread.join(_STOP_TIMEOUT)
 
     def silence(self) -> None:
         """Forget the thread in a forked child, where it does not exist."""
@@ -62,8 +93,10 @@ class Beat:
                 return
 
     def once(self) -> None:
-        """One beat: the stamp, then the groups if torch.distributed is in use."""
-        self._writer.beat(time.monotonic_ns())
+        """One beat: the stamps, then the groups if torch.distributed is in use."""
+        self._writer.beat(time.monotonic_ns(), self._batches.total() if self._batches is not None else 0)
+        if self._returned is not None:
+            self._returned.look()
         if self._reader is None:
             if _DISTRIBUTED not in sys.modules:
                 return

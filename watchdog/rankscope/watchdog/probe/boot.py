@@ -11,14 +11,14 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import MutableMapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from rankscope.watchdog import environment
 from rankscope.watchdog.page import PageReader, SlotWriter
-from rankscope.watchdog.probe import imports, raising, steps
+from rankscope.watchdog.probe import batches, imports, raising, steps
 from rankscope.watchdog.probe.beat import Beat
 from rankscope.watchdog.probe.process_stat import is_alive, start_ticks
+from rankscope.watchdog.probe.returned import Returned
 
 _PR_SET_PTRACER: Final = 0x59616D61
 """prctl(2): "Yama" in ASCII."""
@@ -27,8 +27,7 @@ _RESTRICTED: Final = b"1"
 """ptrace_scope 1: only ancestors may trace, unless the process names another tracer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """What the environment says of this rank.
 
     Attributes:
@@ -55,20 +54,26 @@ class Probe:
         self.hold = raising.Hold(
             writer, rank=claim.rank, agent_pid=claim.agent_pid, timer_file=claim.timer_file
         )
-        self.beat = Beat(writer)
+        self.batches = batches.Batches()
+        self.returned = Returned(writer.returned)
+        self.beat = Beat(writer, batches=self.batches, returned=self.returned)
 
     def start(self) -> None:
         """Hook in. Cannot be undone, only silenced."""
         os.register_at_fork(after_in_child=self._silence_in_child)
         imports.after_import(steps.OPTIMIZER_MODULE, self.counter.attach)
+        imports.after_import(batches.LOADER_MODULE, self.batches.attach)
         raising.install(self.hold)
+        self.returned.watch()
         self.beat.start()
 
     def _silence_in_child(self) -> None:
         if self in _RUNNING:
             _RUNNING.remove(self)
         self.counter.silence()
+        self.batches.silence()
         self.hold.silence()
+        self.returned.silence()
         self.beat.silence()
 
 

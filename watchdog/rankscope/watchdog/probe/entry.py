@@ -27,7 +27,10 @@ class ProbedEntrypoint:
         functools.update_wrapper(self, function)
 
     def __call__(self, *args: object, **kwargs: object) -> object:
-        """Redirect, boot, run; an uncaught exception waits for the agent's word before it goes on."""
+        """Redirect, boot, run; an uncaught exception waits for the agent's word before it goes on.
+
+        The function's end is stamped as a script's is: what its process does after that is not its work.
+        """
         redirect(environment.STDOUT, fd=1)
         redirect(environment.STDERR, fd=2)
         boot.boot(os.environ)
@@ -38,6 +41,10 @@ class ProbedEntrypoint:
             if probe is not None:
                 probe.hold.report(error)
             raise
+        finally:
+            probe = boot.running()
+            if probe is not None:
+                probe.returned.stamp()
 
 
 def redirect(variable: str, *, fd: int) -> bool:

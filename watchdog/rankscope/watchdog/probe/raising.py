@@ -132,12 +132,15 @@ def _is_library(file: str) -> bool:
 def install(hold: Hold) -> None:
     """Put ``hold`` before the present ``sys.excepthook``; a hook that is set later replaces both."""
     previous = sys.excepthook
+    main = threading.main_thread()
 
     def excepthook(
         kind: type[BaseException], exception: BaseException, trace: TracebackType | None
     ) -> object:
-        if threading.current_thread() is threading.main_thread():
-            hold.report(exception)
+        # A script may have taken threading apart; its exception is shown all the same.
+        with contextlib.suppress(Exception):
+            if threading.current_thread() is main:
+                hold.report(exception)
         return previous(kind, exception, trace)
 
     sys.excepthook = excepthook

@@ -17,7 +17,10 @@ What is sent, and when:
   the writers a second when it found the pipe full, and every timer the time for which it was stopped.
 - *No server*: nothing happens, which is logged once. Timers that run are remembered and told first to a
   server that comes (back); a release needs no telling, a new server knows no timers.
-- *A forked child* starts afresh: the parent's timers and descriptor stay the parent's.
+- *A forked child* starts afresh: the parent's timers and descriptor stay the parent's. A fork that Python
+  does not see (made in C) is known by the pid.
+- *A signal handler of the program* may run, raise and use the client at any place in here: what it raises
+  goes on to the program, what was to be sent goes out all the same.
 """
 
 from __future__ import annotations
@@ -26,14 +29,22 @@ import contextlib
 import logging
 import os
 import signal as signals
+import sys
 import threading
 import time
 import weakref
+from collections.abc import Generator
 from enum import Enum
 from typing import Final
 
-from rankscope.watchdog.timers.connection import PipeConnection, write_line
-from rankscope.watchdog.timers.wire import Event, OversizeRequestError, ScopeLines, encode_event
+from rankscope.watchdog.timers.connection import PipeConnection, is_of_the_system
+from rankscope.watchdog.timers.wire import (
+    Event,
+    OversizeRequestError,
+    ScopeLines,
+    as_seconds,
+    encode_event,
+)
 
 PATIENCE: Final = 0.5
 """Seconds a call waits for a pipe that stays full; our server empties one in 20-50 ms."""
@@ -43,6 +54,9 @@ STRICT_PATIENCE: Final = 0.9
 """Seconds a strict client looks for a server: torch 2.13 tries ten times, 0.1 s apart."""
 _STRICT_RETRY: Final = 0.1
 _FLUSH_WAIT: Final = 10.0
+_FLUSH_RETRY: Final = 0.1
+_LOCK_PATIENCE: Final = 1.0
+"""Seconds; nobody holds the lock while he waits. A thread that the interpreter's end froze may hold it."""
 _MAX_CACHED_SCOPES: Final = 1024
 _logger = logging.getLogger(__name__)
 _clients: weakref.WeakSet[FileTimerClient] = weakref.WeakSet()
@@ -65,11 +79,18 @@ class FileTimerClient:
             signal: signal to end this process with when a timer expires; 0 or less for none.
             strict: raise as torch's client does when no server is there (torch's own tests want that).
         """
+        # The program may change its folder, and be in one that is gone.
+        with contextlib.suppress(OSError):
+            file_path = os.path.abspath(file_path)  # noqa: PTH100 - pathlib costs 5 ms to import
         self._file_path = file_path
         self._signal = int(signal)
         self._strict = strict
         self._forget()
         _clients.add(self)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Travels to another process (or into a copy) as its path and signal, without what is running."""
+        return _made_again, (type(self), self._file_path, self._signal, self._strict)
 
     @property
     def signal(self) -> int:
@@ -90,16 +111,31 @@ class FileTimerClient:
         if expiration_time < 0:
             self.release(scope_id)
             return
-        lines = self._lines.get(scope_id) or self._encode(scope_id)
-        line = lines.acquire(expiration_time, time.monotonic() + (expiration_time - time.time()))
+        lines = self._lines.get(scope_id) if self._pid == os.getpid() else None
+        if lines is None:
+            lines = self._encode(scope_id)
+        expiration_time = as_seconds(expiration_time)
+        after = expiration_time - time.time()
+        line = lines.acquire(expiration_time, time.monotonic() + after, after)
         self._running[scope_id] = line
         self._send(scope_id, line)
 
     def release(self, scope_id: str) -> None:
         """Give a timer up. Raises as ``acquire`` does."""
-        lines = self._lines.get(scope_id) or self._encode(scope_id)
+        lines = self._lines.get(scope_id) if self._pid == os.getpid() else None
+        if lines is None:
+            lines = self._encode(scope_id)
         self._running.pop(scope_id, None)
-        self._send(scope_id, lines.release)
+        try:
+            self._send(scope_id, lines.release)
+        except BrokenPipeError:
+            raise
+        except BaseException:
+            # A signal handler raised through us. The release is owed all the same.
+            self._unsent[scope_id] = lines.release
+            self._direct = False
+            self._start_flushing()
+            raise
 
     def send_event(self, name: str, **data: str | float | bool | None) -> bool:
         """Tell our server something at once; never raises, waits or keeps it for later.
@@ -109,45 +145,80 @@ class FileTimerClient:
         Returns:
             Whether the line is in our server's pipe.
         """
-        with contextlib.suppress(OSError, OversizeRequestError), self._lock:
+        self._start_afresh_in_a_child()
+        with contextlib.suppress(OversizeRequestError, TypeError, ValueError):
             line = encode_event(Event(name, os.getpid(), data))
-            if self._connection.is_ours:
+            with self._locked() as locked:
+                if locked and not self._busy:
+                    sent = self._write_event(line)
+                    if self._unsent and self._flush() is _Outcome.FULL:
+                        self._start_flushing()
+                    return sent
+        return False
+
+    def _write_event(self, line: bytes) -> bool:
+        connection = self._connection
+        self._busy = True
+        try:
+            if connection.is_ours:
                 try:
-                    self._connection.write(line)
+                    connection.write(line)
                 except BlockingIOError:
                     return False
                 except OSError as error:
-                    self._connection.lose(error)
+                    self._lose(error)
                 else:
                     return True
-            if self._reconnect() and self._connection.is_ours:
-                self._connection.write(line)
+            if self._reconnect() and connection.is_ours:
+                connection.write(line)
                 return True
-            self._connection.leave()
+        except OSError as error:
+            if not is_of_the_system(error):
+                raise
+        finally:
+            self._busy = False
+            connection.leave()
         return False
 
     def close(self) -> None:
         """Close the descriptor; the next call opens it again. Not while another thread calls."""
-        with self._lock:
-            self._direct = False
-            self._connection.close()
+        with self._locked():
+            if not self._busy:
+                self._direct = False
+                self._connection.close()
 
     def _forget(self) -> None:
+        self._pid = os.getpid()
         self._lock = threading.RLock()
+        # Held by the thread that sends what is held back.
+        self._flushing = threading.Lock()
         self._connection = PipeConnection(self._file_path)
         self._lines: dict[str, ScopeLines] = {}
         self._running: dict[str, bytes] = {}
         self._unsent: dict[str, bytes] = {}
         # Connected to our server and nothing held back: a call is one write.
         self._direct = False
-        self._flushing = False
+        # Under the lock: its holder is at the connection.
+        self._busy = False
 
-    def _after_fork_in_child(self) -> None:
-        self._connection.close()
-        self._forget()
+    def _start_afresh_in_a_child(self) -> None:
+        if self._pid != os.getpid():
+            self._connection.close()
+            self._forget()
+
+    @contextlib.contextmanager
+    def _locked(self) -> Generator[bool]:
+        locked = self._lock.acquire(timeout=_LOCK_PATIENCE)
+        try:
+            yield locked
+        finally:
+            if locked:
+                self._lock.release()
 
     def _encode(self, scope_id: str) -> ScopeLines:
-        lines = ScopeLines(scope_id, pid=os.getpid(), signal=self._signal)
+        """The lines of a scope that this process has not had yet."""
+        self._start_afresh_in_a_child()
+        lines = ScopeLines(scope_id, pid=self._pid, signal=self._signal)
         if len(self._lines) >= _MAX_CACHED_SCOPES:
             self._lines.clear()
         self._lines[scope_id] = lines
@@ -156,9 +227,10 @@ class FileTimerClient:
     def _send(self, scope_id: str, line: bytes) -> None:
         if self._direct:
             try:
-                write_line(self._connection.kept, line)
-            except OSError:
-                pass
+                self._connection.write_kept(line)
+            except OSError as error:
+                if not is_of_the_system(error):
+                    raise
             else:
                 return
         outcome = self._hold_and_flush(scope_id, line)
@@ -168,7 +240,7 @@ class FileTimerClient:
             self._insist(scope_id, line)
 
     def _hold_and_flush(self, scope_id: str, line: bytes) -> _Outcome:
-        with self._lock:
+        with self._locked():
             self._direct = False
             self._unsent.pop(scope_id, None)
             self._unsent[scope_id] = line
@@ -176,30 +248,52 @@ class FileTimerClient:
 
     def _flush(self) -> _Outcome:
         """Send all that is held back, the longest held first, opening the pipe where it must."""
-        connection, may_open = self._connection, True
-        with self._lock:
-            try:
-                while self._unsent:
-                    if not connection.is_open:
-                        if not (may_open and self._reconnect()):
-                            # What runs is in _running, and a new server has nothing to release.
-                            self._unsent.clear()
-                            return _Outcome.ABSENT
-                        may_open = False
-                    scope_id, line = next(iter(self._unsent.items()))
-                    try:
-                        connection.write(line)
-                    except BlockingIOError:
-                        return _Outcome.FULL
-                    except OSError as error:
-                        connection.lose(error)
-                        continue
-                    if self._unsent.get(scope_id) is line:
-                        del self._unsent[scope_id]
-                self._direct = connection.is_ours
+        with self._locked() as locked:
+            if not locked:
+                return _Outcome.FULL
+            if self._busy:
+                # A signal handler, in the midst of this thread's own sending: that goes on with it.
                 return _Outcome.SENT
-            finally:
-                connection.leave()
+            while True:
+                self._busy = True
+                try:
+                    outcome = self._send_what_is_held_back()
+                finally:
+                    self._busy = False
+                    self._connection.leave()
+                if outcome is not _Outcome.SENT or not self._unsent:
+                    return outcome
+
+    def _send_what_is_held_back(self) -> _Outcome:
+        connection, may_open = self._connection, True
+        while self._unsent:
+            if not connection.is_open:
+                if not (may_open and self._reconnect()):
+                    if connection.is_short:
+                        return _Outcome.FULL
+                    # What runs is in _running, and a new server has nothing to release.
+                    self._unsent.clear()
+                    return _Outcome.ABSENT
+                may_open = False
+            scope_id, line = next(iter(self._unsent.items()))
+            try:
+                line = self._unsent.pop(scope_id, line)
+                connection.write(line)
+            except BaseException as error:
+                # Back to the others, unless a signal handler has put a newer state there.
+                self._unsent.setdefault(scope_id, line)
+                if isinstance(error, BlockingIOError):
+                    return _Outcome.FULL
+                if not isinstance(error, OSError):
+                    raise
+                self._lose(error)
+        self._direct = connection.is_ours
+        return _Outcome.SENT
+
+    def _lose(self, error: OSError) -> None:
+        if not is_of_the_system(error):
+            raise error
+        self._connection.lose(error)
 
     def _reconnect(self) -> bool:
         """Open the pipe; a server that has not heard of the running timers is told of them first."""
@@ -214,14 +308,17 @@ class FileTimerClient:
         """Give a full pipe a moment, once; then leave what is held back to a thread."""
         now = time.monotonic()
         until, at_last = now + PATIENCE, now + MAX_PATIENCE
-        while not self._flushing and now < min(until, at_last):
-            if self._connection.wait_for_room(until - now):
-                # It is being read; others were quicker than we.
-                until = time.monotonic() + PATIENCE
-            if self._flush() is not _Outcome.FULL:
-                return
-            now = time.monotonic()
-        self._start_flushing()
+        try:
+            while not self._flushing.locked() and now < min(until, at_last):
+                if self._connection.wait_for_room(until - now):
+                    # It is being read; others were quicker than we.
+                    until = time.monotonic() + PATIENCE
+                if self._flush() is not _Outcome.FULL:
+                    return
+                now = time.monotonic()
+        finally:
+            if self._unsent:
+                self._start_flushing()
 
     def _insist(self, scope_id: str, line: bytes) -> None:
         until = time.monotonic() + STRICT_PATIENCE
@@ -233,33 +330,43 @@ class FileTimerClient:
         raise BrokenPipeError(f"no timer server reads {self._file_path}")
 
     def _start_flushing(self) -> None:
-        with self._lock:
-            if self._flushing:
-                return
-            self._flushing = True
-        thread = threading.Thread(target=self._flush_until_sent, name="rankscope-timer-flush", daemon=True)
+        # At the interpreter's end a thread would never get to run, and Thread.start() wait for it for ever.
+        if sys.is_finalizing() or not self._flushing.acquire(blocking=False):
+            return
         try:
-            thread.start()
-        except RuntimeError:
-            # No thread to be had (or the interpreter ends): the next call sends it.
-            self._flushing = False
+            threading.Thread(
+                target=self._flush_until_sent,
+                args=(self._flushing,),
+                name="rankscope-timer-flush",
+                daemon=True,
+            ).start()
+        except BaseException as error:
+            self._flushing.release()
+            # No thread to be had: the next call sends it.
+            if not isinstance(error, RuntimeError):
+                raise
 
-    def _flush_until_sent(self) -> None:
+    def _flush_until_sent(self, flushing: threading.Lock) -> None:
         try:
             while True:
-                self._connection.wait_for_room(_FLUSH_WAIT)
-                with self._lock:
+                self._connection.wait_for_room(_FLUSH_WAIT, retry=_FLUSH_RETRY)
+                with self._locked():
                     if self._flush() is not _Outcome.FULL:
-                        self._flushing = False
+                        # Under the lock: who finds the pipe full next must not count on this thread.
+                        flushing.release()
                         return
         except Exception:
-            self._flushing = False
+            flushing.release()
             _logger.exception("timer requests held back could not be sent; the next call tries again")
+
+
+def _made_again(kind: type[FileTimerClient], path: str, signal: int, strict: bool) -> FileTimerClient:  # noqa: FBT001
+    return kind(path, signal, strict=strict)
 
 
 def _forget_parents() -> None:
     for client in list(_clients):
-        client._after_fork_in_child()  # noqa: SLF001 - the module's own class
+        client._start_afresh_in_a_child()  # noqa: SLF001 - the module's own class
 
 
 os.register_at_fork(after_in_child=_forget_parents)

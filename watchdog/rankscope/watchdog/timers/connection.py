@@ -5,7 +5,6 @@ It knows lines only as bytes, and the server only by the lock that ours holds on
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import logging
@@ -17,14 +16,23 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-# Above what user code closes in ranges: a closed and reused number would put our lines into a user's file.
+# Above what user code closes in ranges, so that the descriptor is seldom lost.
 _FIRST_DESCRIPTOR: Final = 900
 _RETRY: Final = 0.01
+# Taken at import: libraries that patch the standard library (eventlet) remove it.
+_poll = getattr(select, "poll", None)
+# What passes by itself, and says nothing about a server.
+_SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR})
+_NOT_OURS: Final = "the descriptor has become another file's"
 _logger = logging.getLogger(__name__)
 
 
 class PipeConnection:
     """This process's way to the server at a path. Its owner holds a lock around all calls but ``write_line``.
+
+    Whatever is written to, duplicated over or closed is first seen to be what was put there: the program may
+    have closed a descriptor over our head, and its number may be a file of the program's by now. (What
+    another thread does between that look and the write cannot be seen.)
 
     Attributes:
         kept: number of the descriptor that is kept open, -1 before our server was first met. Once taken
@@ -32,16 +40,21 @@ class PipeConnection:
             never meets a number that has become somebody's file.
         is_ours: whether our server reads at the other end.
         is_new: whether the server at the other end has not heard all that was written before, or was to be.
+        is_short: whether the last opening failed for want of descriptors or memory: nothing is known then of
+            the server.
     """
 
     def __init__(self, path: str) -> None:
         self.kept = -1
         self.is_ours = False
         self.is_new = False
+        self.is_short = False
         self._missed = False
         self._path = path
         self._descriptor = -1
-        self._pipe: tuple[int, int] | None = None
+        # Type and mode, inode, device: what the open descriptor refers to, and what the kept one does.
+        self._opened: tuple[int, ...] = ()
+        self._kept: tuple[int, ...] = ()
         self._absence_said = False
 
     @property
@@ -51,18 +64,31 @@ class PipeConnection:
 
     def open(self) -> bool:
         """Open the pipe and learn whether our server reads it; false when nobody does, logged once."""
+        self.is_short = False
         try:
-            opened = os.open(self._path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            opened = os.open(self._path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         except OSError as error:
+            if not is_of_the_system(error):
+                raise
+            self.is_short = error.errno in _SHORTAGES
             return self._say_absent(error.strerror)
-        status = os.fstat(opened)
-        if not stat.S_ISFIFO(status.st_mode):
+        pipe: tuple[int, ...] = ()
+        try:
+            pipe = os.fstat(opened)[:3]
+            return self._take(opened, pipe)
+        except BaseException:
+            # Raised by a signal handler: one writer left behind would blind torch's server.
+            if self._descriptor != opened and _refers_to(opened, pipe):
+                os.close(opened)
+            raise
+
+    def _take(self, opened: int, pipe: tuple[int, ...]) -> bool:
+        if not stat.S_ISFIFO(pipe[0]):
             os.close(opened)
             return self._say_absent("not a named pipe")
         self.is_ours = _is_locked(opened)
-        pipe = (status.st_dev, status.st_ino)
-        self.is_new = self._missed or self._pipe not in (None, pipe)
-        self._pipe, self._missed = pipe, False
+        self.is_new = self._missed or self._opened not in ((), pipe)
+        self._opened, self._missed = pipe, False
         self._descriptor = self._keep(opened) if self.is_ours else opened
         return True
 
@@ -73,7 +99,20 @@ class PipeConnection:
             BlockingIOError: the pipe is full.
             OSError: the server is gone; ``lose`` is due.
         """
-        write_line(self._descriptor, line)
+        if not _refers_to(self._descriptor, self._opened):
+            raise OSError(errno.EBADF, _NOT_OURS)
+        _write_line(self._descriptor, line)
+
+    def write_kept(self, line: bytes) -> None:
+        """Write one line to the descriptor that is kept. Needs no lock; raises as ``write`` does."""
+        # In one piece: this is nearly all that a call costs.
+        kept = self.kept
+        if os.fstat(kept)[:3] != self._kept:
+            raise OSError(errno.EBADF, _NOT_OURS)
+        if signals.getsignal(signals.SIGPIPE) is signals.SIG_DFL:
+            _write_blocking_sigpipe(kept, line)
+        else:
+            os.write(kept, line)
 
     def lose(self, error: OSError) -> None:
         """Take note that a write failed with ``error``."""
@@ -88,58 +127,91 @@ class PipeConnection:
     def leave(self) -> None:
         """Close the pipe if its server is torch's: it does not look at its timers while a writer stays."""
         if not self.is_ours and self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+            opened, self._descriptor = self._descriptor, -1
+            if _refers_to(opened, self._opened):
+                os.close(opened)
 
-    def wait_for_room(self, seconds: float) -> bool:
-        """Wait at most ``seconds`` for the pipe to take lines again; whether it does. Needs no lock."""
-        if not self.is_ours:
-            time.sleep(min(seconds, _RETRY))
+    def wait_for_room(self, seconds: float, *, retry: float = _RETRY) -> bool:
+        """Wait at most ``seconds`` for the pipe to take lines again; whether it does. Needs no lock.
+
+        Only for our server's pipe can one wait; for another's, ``retry`` seconds pass.
+        """
+        kept = self.kept
+        if not self.is_ours or kept < 0 or _poll is None:
+            time.sleep(min(seconds, retry))
             return False
-        poll = select.poll()
-        poll.register(self.kept, select.POLLOUT)
+        poll = _poll()
+        poll.register(kept, select.POLLOUT)
         return bool(poll.poll(seconds * 1000))
 
     def close(self) -> None:
         """Close everything."""
         self.leave()
         kept, self.kept, self._descriptor, self.is_ours = self.kept, -1, -1, False
-        if kept >= 0:
-            with contextlib.suppress(OSError):
-                os.close(kept)
+        if _refers_to(kept, self._kept):
+            os.close(kept)
 
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+    def __del__(
+        self,
+        fstat: Callable[[int], os.stat_result] = os.fstat,
+        close: Callable[[int], None] = os.close,
+    ) -> None:
         if self.kept >= 0:
-            try:  # noqa: SIM105 - no module's globals are left when the interpreter ends
-                close(self.kept)
+            try:  # no module's globals are left when the interpreter ends
+                if fstat(self.kept)[:3] == self._kept:
+                    close(self.kept)
             except OSError:
                 pass
 
     def _keep(self, opened: int) -> int:
-        if self.kept >= 0:
-            os.dup2(opened, self.kept, inheritable=False)
-        else:
-            try:
+        try:
+            if _refers_to(self.kept, self._kept):
+                os.dup2(opened, self.kept, inheritable=False)
+            else:
                 self.kept = fcntl.fcntl(opened, fcntl.F_DUPFD_CLOEXEC, _FIRST_DESCRIPTOR)
-            except OSError:
-                self.kept = opened
-                return opened
-        os.close(opened)
+        except OSError as error:
+            # The limit of descriptors is low: the number that we have must do.
+            if not is_of_the_system(error):
+                raise
+            self.kept = opened
+        self._kept = self._opened
+        if self.kept != opened:
+            os.close(opened)
         return self.kept
 
     def _say_absent(self, reason: str | None) -> bool:
         self._missed = True
         if not self._absence_said:
             self._absence_said = True
-            _logger.warning("timers have no effect: no server reads %s (%s); said once", self._path, reason)
+            what = "timers wait: cannot open" if self.is_short else "timers have no effect: no server reads"
+            _logger.warning("%s %s (%s); said once", what, self._path, reason)
         return False
 
 
-def write_line(descriptor: int, line: bytes) -> None:
+def is_of_the_system(error: OSError) -> bool:
+    """Whether an error comes from a system call, not from the program's signal handler (an alarm)."""
+    return error.errno is not None and not isinstance(error, TimeoutError)
+
+
+def _refers_to(descriptor: int, expected: tuple[int, ...]) -> bool:
+    """Whether a descriptor is still what it was: the same type and mode, inode, device."""
+    if descriptor < 0:
+        return False
+    try:
+        return os.fstat(descriptor)[:3] == expected
+    except OSError:
+        return False
+
+
+def _write_line(descriptor: int, line: bytes) -> None:
     """Write at most PIPE_BUF bytes, all or nothing; without a reader it raises, whatever SIGPIPE does."""
-    if signals.getsignal(signals.SIGPIPE) is not signals.SIG_DFL:
+    if signals.getsignal(signals.SIGPIPE) is signals.SIG_DFL:
+        _write_blocking_sigpipe(descriptor, line)
+    else:
         os.write(descriptor, line)
-        return
+
+
+def _write_blocking_sigpipe(descriptor: int, line: bytes) -> None:
     # The program has given up Python's own protection: a server that ended must not end the worker.
     before = signals.pthread_sigmask(signals.SIG_BLOCK, {signals.SIGPIPE})
     try:
@@ -158,7 +230,9 @@ def _is_locked(descriptor: int) -> bool:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except OSError:
+    except OSError as error:
+        if not is_of_the_system(error):
+            raise
         return False
     fcntl.flock(descriptor, fcntl.LOCK_UN)
     return False

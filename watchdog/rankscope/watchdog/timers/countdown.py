@@ -11,6 +11,8 @@ from contextlib import ContextDecorator
 from types import TracebackType
 from typing import Protocol
 
+from rankscope.watchdog.timers.wire import OversizeRequestError, as_seconds
+
 
 class TimerClient(Protocol):
     """What ``expires`` needs of a client."""
@@ -59,7 +61,14 @@ class expires(ContextDecorator):  # noqa: N801 - torch's name, used as a functio
         self._scope = scope
 
     def __enter__(self) -> None:
-        self._client.acquire(self._scope, time.time() + self._after)
+        try:
+            self._client.acquire(self._scope, time.time() + as_seconds(self._after))
+        except (BrokenPipeError, OversizeRequestError):
+            raise
+        except BaseException:
+            # A signal handler raised (an alarm): the block is never entered, so nobody would leave it.
+            self._client.release(self._scope)
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -33,14 +33,16 @@ class TimerPipe:
             FileExistsError: something that is no named pipe has that name.
             OSError: the folder is missing, is not writable or cannot hold a named pipe.
         """
-        self._path = Path(path)
+        # The program may change its folder before the pipe is removed.
+        self._path = Path(path).absolute()
         self._reader = self._writer = self._wake = -1
         self._splitter = LineSplitter()
+        self._identity = (-1, -1)
         with contextlib.suppress(FileNotFoundError):
             if not stat.S_ISFIFO(self._path.lstat().st_mode):
                 raise FileExistsError(f"{path} exists and is no named pipe; timers need another path")
         try:
-            self._inode = self._open_pipe()
+            self._identity = self._open_pipe()
         except BaseException:
             self.close()
             raise
@@ -50,7 +52,7 @@ class TimerPipe:
         self._capacity = fcntl.fcntl(self._reader, fcntl.F_GETPIPE_SZ)
         _pipes.add(self)
 
-    def _open_pipe(self) -> int:
+    def _open_pipe(self) -> tuple[int, int]:
         beside = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         beside.unlink(missing_ok=True)
         os.mkfifo(beside, 0o600)
@@ -69,7 +71,7 @@ class TimerPipe:
         except BaseException:
             beside.unlink(missing_ok=True)
             raise
-        return os.fstat(self._reader).st_ino
+        return _identity(os.fstat(self._reader))
 
     def wait(self, timeout: float | None) -> None:
         """Sleep until something can be read, ``wake`` is called or ``timeout`` seconds are over."""
@@ -77,9 +79,11 @@ class TimerPipe:
         self._poll.poll(None if timeout is None else int(timeout * 1000) + 1)
 
     def wake(self) -> None:
-        """End the reader's ``wait``, now or the next one."""
-        with contextlib.suppress(OSError):
-            os.eventfd_write(self._wake, 1)
+        """End the reader's ``wait``, now or the next one; nothing where it is closed already."""
+        wake = self._wake
+        if wake >= 0:
+            with contextlib.suppress(OSError):
+                os.eventfd_write(wake, 1)
 
     def read(self) -> list[bytes]:
         """The next whole lines; empty when the pipe is empty."""
@@ -105,7 +109,7 @@ class TimerPipe:
     def close(self) -> None:
         """Close all ends and take the pipe's name away, unless another server has put its own there."""
         with contextlib.suppress(OSError):
-            if self._reader >= 0 and self._path.lstat().st_ino == self._inode:
+            if self._reader >= 0 and _identity(self._path.lstat()) == self._identity:
                 self._path.unlink()
         self._close_descriptors()
 
@@ -115,6 +119,10 @@ class TimerPipe:
         for descriptor in descriptors:
             if descriptor >= 0:
                 os.close(descriptor)
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
 
 
 def _close_in_child() -> None:

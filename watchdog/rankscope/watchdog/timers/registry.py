@@ -8,6 +8,7 @@ its expiry, as in torch.
 from __future__ import annotations
 
 import math
+import signal as signals
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -18,6 +19,8 @@ _HELD_BACK: Final = 1.0
 """Seconds in which writers that met a full pipe send what they kept; they need some ms."""
 _HELD_BACK_AT_MOST: Final = 10.0
 """Seconds for which a pipe that stays full may keep timers from expiring."""
+_ON_ITS_WAY: Final = 0.25
+"""Seconds; a request is read some ms after it was written. Longer, and somebody stood still meanwhile."""
 
 
 class ActiveTimer(NamedTuple):
@@ -79,7 +82,8 @@ class TimerRegistry:
             now: CLOCK_MONOTONIC at receipt.
             wall: seconds since the epoch at the same moment: what is left of a request that knows only
                 the wall clock is computed here, once, and a later step of that clock moves nothing.
-            grace: paused time to give to a timer that was on its way during the pause.
+            grace: paused time to give to a timer of torch's client that was on its way during the pause.
+                A request of ours says when it was written, and gets the time that it was on its way.
         """
         key = request[:2]
         if request.expiration_time < 0:
@@ -87,8 +91,9 @@ class TimerRegistry:
             return
         deadline = request.monotonic
         if deadline is None:
-            deadline = now + (request.expiration_time - wall)
-        deadline += grace
+            deadline = now + (request.expiration_time - wall) + grace
+        elif request.after is not None and now - (deadline - request.after) > _ON_ITS_WAY:
+            deadline = now + request.after
         self._timers[key] = _Timer(request, deadline, now)
         self._bound = min(self._bound, deadline)
 
@@ -142,4 +147,4 @@ class TimerRegistry:
 
 def signal_of(requests: Iterable[FileTimerRequest]) -> FileTimerRequest | None:
     """The request whose signal ends the worker: torch's rule, the earliest expired one that names one."""
-    return next((request for request in requests if request.signal > 0), None)
+    return next((request for request in requests if 0 < request.signal < signals.NSIG), None)

@@ -9,11 +9,13 @@ It sleeps until a line comes or the next timer is due. A line that cannot be use
 Before a timer expires, all that was in the pipe at that moment has been read; when that was so much that
 the pipe may have been full, the writers get a moment to send what they had to keep. Time in which this
 process did not run (stopped, frozen, a suspended machine) is given back to every timer: the thread notices
-it by waking too late, within ``_TICK`` seconds where timers run.
+it by waking too late. So while timers run it wakes now and then, the more often the nearer an expiry, and of
+the time that a timer has left a quarter at most (and ``_LAST_TICK``) can go unseen.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 import math
 import os
@@ -33,9 +35,13 @@ OnEvent = Callable[[Event], None]
 LogEvent = Callable[[str, FileTimerRequest | None], None]
 
 _TICK: Final = 5.0
-"""Seconds between wake-ups while timers run: how much of a pause may go unseen. None run: no wake-ups."""
-_PAUSE: Final = 1.0
+"""Most seconds between wake-ups while timers run. None run: no wake-ups."""
+_LAST_TICK: Final = 0.25
+"""Least seconds between them; 30 s before an expiry there are some 20 to come."""
+_PAUSE: Final = 0.25
 """Waking later than this is a pause; a loaded machine is some 10 ms late."""
+_LONG_PAUSE: Final = 1.0
+"""A pause that is worth a line in the log, and a word about the thread's health."""
 _REST: Final = 0.001
 """Seconds between two sleeps in the poll. A write that wakes nobody costs its writer half: under a stream of
 requests this is nearly all of them. The pipe holds some 20 ms of eight writers at full speed."""
@@ -95,9 +101,20 @@ class FileTimerServer:
         self._swept = 0.0
 
     def start(self) -> None:
-        """Start the thread."""
-        self._thread = threading.Thread(target=self._run, name="rankscope-timers", daemon=self._daemon)
-        self._thread.start()
+        """Start the thread; twice is once.
+
+        Raises:
+            OSError: the process can have no more threads; the pipe is closed and gone.
+        """
+        if self._thread is not None:
+            return
+        thread = threading.Thread(target=self._run, name="rankscope-timers", daemon=self._daemon)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            self._pipe.close()
+            raise OSError(errno.EAGAIN, str(error)) from error
+        self._thread = thread
         self._log_event("watchdog started", None)
 
     def stop(self) -> None:
@@ -144,7 +161,7 @@ class FileTimerServer:
 
         Now, as long as it sleeps no longer than it meant to (torch's wakes up all the time to say so).
         """
-        if self._thread is None or (self._thread.is_alive() and time.monotonic() < self._due + _PAUSE):
+        if self._thread is None or (self._thread.is_alive() and time.monotonic() < self._due + _LONG_PAUSE):
             return time.time()
         return self._last_progress_time
 
@@ -174,10 +191,13 @@ class FileTimerServer:
         if woke - self._due > _PAUSE:
             # When it began is unknown: the whole sleep is given, else a timer would be due on waking.
             paused = woke - last_woke
-            _logger.warning("run %s: timers stood still, %.1f s are given back", self._run_id, paused)
+            level = logging.WARNING if woke - self._due > _LONG_PAUSE else logging.DEBUG
+            _logger.log(level, "run %s: timers stood still, %.1f s are given back", self._run_id, paused)
             with self._lock:
                 self._registry.give_back(paused)
         self._due = woke
+        with self._lock:
+            self._intake.ask_again(woke)
         if self._drain(woke, grace=paused) >= self._pipe.half_full:
             with self._lock:
                 self._registry.withhold(woke)
@@ -189,10 +209,14 @@ class FileTimerServer:
 
     def _next_wake(self, last_woke: float) -> float:
         with self._lock:
-            if not len(self._registry):
-                return math.inf
-            # Never before the last waking: a timer long released must not look like a pause.
-            return max(last_woke, min(self._registry.next_deadline(), last_woke + _TICK))
+            deadline, question = self._registry.next_deadline(), self._intake.next_question()
+        # Never before the last waking: a timer long released must not look like a pause.
+        due = max(last_woke, min(deadline, question))
+        return (
+            due
+            if math.isinf(due)
+            else min(due, last_woke + min(_TICK, max(_LAST_TICK, (due - last_woke) / 4)))
+        )
 
     def _drain(self, now: float, *, grace: float) -> int:
         """Read all that was in the pipe at ``now``; returns the number of bytes."""
@@ -217,7 +241,7 @@ class FileTimerServer:
     def _expire(self, now: float) -> None:
         with self._lock:
             expired = self._registry.expired(now)
-        living = [each for each in expired if is_running(each.pid, seconds_ago=now - each.since)]
+            living = [each for each in expired if self._counts(each, now)]
         ended_with = 0
         for each in living:
             self._expired += len(each.requests)
@@ -239,6 +263,11 @@ class FileTimerServer:
         if ended_with:
             _logger.error("ending the server's own process %d, as torch's server does", os.getpid())
             os.kill(os.getpid(), ended_with)
+
+    def _counts(self, expired: ExpiredTimers, now: float) -> bool:
+        """Whether it is still the process that set the timers, and still one of the job's."""
+        pid = expired.pid
+        return is_running(pid, seconds_ago=now - expired.since) and self._intake.is_still_known(pid)
 
     def _end(self, expired: ExpiredTimers) -> int:
         """Signal the worker as torch does; returns the signal sent, 0 for none."""

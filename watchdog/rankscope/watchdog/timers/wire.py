@@ -6,11 +6,13 @@ raise; what it cannot read comes back as ``Skipped`` with the kind of the fault.
 ::
 
     torch   {"version": 1, "pid": 7, "scope_id": "s", "expiration_time": 1.5, "signal": 9}
-    ours    {"version":1,"pid":7,"expiration_time":1.500000,"signal":9,"monotonic":0.500000,"scope_id":"s"}
+    ours    {"version":1,"pid":7,"expiration_time":1.500000,"signal":9,"monotonic":0.500000,"after":0.100000,
+             "scope_id":"s"}
     event   {"rankscope":1,"event":"raised","pid":7,"rank":3}
 
 ``expiration_time`` is the wall clock (seconds since the epoch), negative for a release; ``monotonic`` is
-the same moment on CLOCK_MONOTONIC, which a step of the wall clock does not move. torch's server (2.13,
+the same moment on CLOCK_MONOTONIC, which a step of the wall clock does not move; ``after`` the seconds that
+were left when it was written, from which a server sees how long a line was on its way. torch's server (2.13,
 ``torch/distributed/elastic/timer/file_based_local_timer.py``) looks up its four keys and ignores ours.
 """
 
@@ -39,10 +41,11 @@ _PREVIEW_BYTES: Final = 80
 # Field order of our own requests; anything that strays from it takes the way through json, 3x slower.
 _TIME: Final = rb"(-?(?:0|[1-9][0-9]{0,11})\.[0-9]{6})"
 _TIME_BYTES: Final = 20
+_AFTER: Final = b',"after":'
 _NEVER: Final = 1e12
 _OURS: Final = re.compile(
     rb'\{"version":1,"pid":([1-9][0-9]{0,8}),"expiration_time":%b,"signal":(0|[1-9][0-9]{0,2})'
-    rb',"monotonic":%b,"scope_id":"([ !#-\[\]-~]*)"\}' % (_TIME, _TIME)
+    rb',"monotonic":%b,"after":%b,"scope_id":"([ !#-\[\]-~]*)"\}' % (_TIME, _TIME, _TIME)
 )
 # A quote inside a JSON string is escaped, so neither of these can stand within a whole request's strings.
 _STARTS: Final = (b'{"version"', b'{"rankscope"')
@@ -57,6 +60,7 @@ class FileTimerRequest(NamedTuple):
         expiration_time: seconds since the epoch; negative for a release.
         signal: signal to end the worker with when the timer expires; 0 or less for none.
         monotonic: expiry on CLOCK_MONOTONIC in seconds, ``None`` in torch's lines.
+        after: seconds from writing to expiry, ``None`` in torch's lines.
     """
 
     worker_pid: int
@@ -64,6 +68,7 @@ class FileTimerRequest(NamedTuple):
     expiration_time: float
     signal: int = 0
     monotonic: float | None = None
+    after: float | None = None
 
     @property
     def worker_id(self) -> int:
@@ -142,8 +147,11 @@ class ScopeLines:
         self._head = b'{"version":1,"pid":%d,"expiration_time":' % pid
         self._middle = b',"signal":%d,"monotonic":' % signal
         self._tail = b',"scope_id":%b}\n' % scope
-        self.release: bytes = b'%b-1.000000,"signal":0,"monotonic":0.000000%b' % (self._head, self._tail)
-        longest = len(self._head) + len(self._middle) + len(self._tail) + 2 * _TIME_BYTES
+        self.release: bytes = b'%b-1.000000,"signal":0,"monotonic":0.000000,"after":0.000000%b' % (
+            self._head,
+            self._tail,
+        )
+        longest = len(self._head) + len(self._middle) + len(self._tail) + len(_AFTER) + 3 * _TIME_BYTES
         if longest > MAX_LINE_BYTES:
             raise OversizeRequestError(
                 f"timer scope of {len(scope)} bytes: a request may not be longer than {MAX_LINE_BYTES} bytes"
@@ -151,14 +159,21 @@ class ScopeLines:
                 f" (it begins {scope_id[:40]!r})"
             )
 
-    def acquire(self, expiration_time: float, monotonic: float) -> bytes:
-        """The line that sets the timer; both times in seconds, see the module's text.
+    def acquire(self, expiration_time: float, monotonic: float, after: float) -> bytes:
+        """The line that sets the timer; all times in seconds, see the module's text.
 
         What is no time before the year 33658 (infinity, not a number) is a timer that never expires.
         """
         if not expiration_time < _NEVER:
-            return b"%bInfinity%bInfinity%b" % (self._head, self._middle, self._tail)
-        return b"%b%.6f%b%.6f%b" % (self._head, expiration_time, self._middle, monotonic, self._tail)
+            return b'%bInfinity%bInfinity,"after":Infinity%b' % (self._head, self._middle, self._tail)
+        return b'%b%.6f%b%.6f,"after":%.6f%b' % (
+            self._head,
+            expiration_time,
+            self._middle,
+            monotonic,
+            after,
+            self._tail,
+        )
 
 
 def encode_event(event: Event) -> bytes:
@@ -181,8 +196,18 @@ def decode(line: bytes) -> FileTimerRequest | Event | Skipped:
     match = _OURS.fullmatch(line)
     if match is None or len(line) >= MAX_LINE_BYTES:
         return _decode_json(line)
-    pid, expiration, signal, monotonic, scope = match.groups()
-    return FileTimerRequest(int(pid), scope.decode(), float(expiration), int(signal), float(monotonic))
+    pid, expiration, signal, monotonic, after, scope = match.groups()
+    return FileTimerRequest(
+        int(pid), scope.decode(), float(expiration), int(signal), float(monotonic), float(after)
+    )
+
+
+def as_seconds(value: float) -> float:
+    """A number as a float; an integer too large for one is infinite, as what it stands for."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def resynchronise(line: bytes) -> bytes | None:
@@ -233,7 +258,7 @@ def _request(fields: Mapping[str, object], line: bytes) -> FileTimerRequest | Sk
     version = fields.get("version")
     if version is not None and (version != WIRE_VERSION or isinstance(version, bool)):
         return _skipped("unknown_version", f"version {version!r}", line)
-    scope, monotonic = fields.get("scope_id"), fields.get("monotonic")
+    scope = fields.get("scope_id")
     if not isinstance(scope, str):
         raise TypeError("scope_id is not a string")
     return FileTimerRequest(
@@ -241,7 +266,7 @@ def _request(fields: Mapping[str, object], line: bytes) -> FileTimerRequest | Sk
         scope,
         _time(fields, "expiration_time"),
         _integer(fields, "signal"),
-        None if monotonic is None else _time(fields, "monotonic"),
+        *(None if fields.get(key) is None else _time(fields, key) for key in ("monotonic", "after")),
     )
 
 
