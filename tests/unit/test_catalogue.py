@@ -83,6 +83,7 @@ def test_a_path_can_be_declared_the_user_s_own() -> None:
         ('st.get("done")', "poll_schedule_timeout.constprop.0", "store_wait"),
         ('settings.get("done")', "hrtimer_nanosleep", None),
         ('settings.get("done")', None, None),
+        ("while not work.is_completed():", "", "collective"),
         ("self.lock.acquire()", "futex_do_wait", "lock"),
         ("with self._lock:", None, "lock"),
         ("with L:", "futex_do_wait", "lock"),

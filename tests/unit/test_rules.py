@@ -708,8 +708,17 @@ def test_ranks_that_spin_for_a_collective_are_victims_of_the_one_that_does_nothi
     found = judge_still(spinning[0], stuck, spinning[1])
     assert (found.verdict, found.culprits, found.confidence) == ("RankNonCommHang", (1,), "high")
     assert [rank.role for rank in found.ranks] == ["victim", "culprit", "victim"]
-    working = judge_still(spinning[0], stuck.but(cpu=1.0), spinning[1])
-    assert working.verdict == "Unknown"
+    working = stuck.but(cpu=1.0, gil=True, active=True)
+    assert judge_still(spinning[0], working, spinning[1]).verdict == "Unknown"
+
+
+def test_ranks_that_spin_for_a_rank_in_a_loop_are_its_victims() -> None:
+    spins = a_rank(0).stuck_in(user("spin", 103)).but(cpu=1.0).at(21, completed=20, size=2)
+    loop = a_rank(1).stuck_in(user("load", 7)).but(cpu=1.0, gil=True, active=True).at(20, size=2)
+    samples = tuple(a_job(loop, seconds=4.0 + at / 4, world_size=2) for at in range(20))
+    found = judge(a_job(spins, loop), a_job(spins, loop, seconds=4.0), samples=samples)
+    assert said(found) == ("RankNonCommHang", "python_loop", "medium", (1,), "4")
+    assert found.ranks[0].role == "victim"
 
 
 def test_a_reporter_that_sleeps_is_not_what_a_queue_waits_for() -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from rankscope.diag.classify.activity import Activity, frozen_state, measure, same_process
 from rankscope.diag.classify.catalogue import Catalogue
 from rankscope.diag.classify.kinds import Cause, Suspect, cause_of
+from rankscope.diag.classify.loops import looping_ranks
 from rankscope.diag.classify.position import Position, SourceLine, Waiting, read_position
 from rankscope.diag.classify.waits import OpenCollective, Waits, advanced, entered, read_waits
 from rankscope.diag.model import JobSnapshot, RankSnapshot
@@ -184,15 +185,18 @@ def look(
     ]
     settled = tuple(_settle(views))
     elsewhere = {view.rank for view in settled if view.gone or _is_elsewhere(view)}
-    waits = _read_waits(latest, settled, elsewhere)
+    loops = looping_ranks(samples, catalogue=catalogue, source_line=line_of)
+    waits = _read_waits(latest, settled, elsewhere, loops={rank for rank in loops if loops[rank] == "user"})
     return JobView(latest, earlier, settled, waits, catalogue, line_of, samples, silent_seconds, overdue)
 
 
-def _read_waits(latest: JobSnapshot, views: Sequence[RankView], elsewhere: set[int]) -> Waits:
+def _read_waits(
+    latest: JobSnapshot, views: Sequence[RankView], elsewhere: set[int], *, loops: set[int]
+) -> Waits:
     """The waits, those of ranks that spin included (``while not work.is_completed()``, NCCL, CUDA).
 
     A rank at work outside of any call may have started an asynchronous collective and need it later. Where
-    those that have not entered it do nothing at all, it spins for them.
+    those that have not entered it do nothing at all, or run in a loop, it spins for them.
     """
     waits = read_waits(latest.ranks, elsewhere=elsewhere)
     spinning = {view.rank for view in views if view.rank in elsewhere and view.activity.level == "busy"}
@@ -203,7 +207,7 @@ def _read_waits(latest: JobSnapshot, views: Sequence[RankView], elsewhere: set[i
         view.rank
         for view in views
         if view.waiting is None and not view.gone and view.activity.level in ("quiet", "frozen")
-    }
+    } | loops
     sinks = with_spinning.sinks()
     return with_spinning if sinks and still.issuperset(sinks) else waits
 
