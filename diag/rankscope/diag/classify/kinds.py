@@ -78,7 +78,8 @@ def cause_of(suspect: Suspect, *, catalogue: Catalogue, source_line: SourceLine)
     frame = frame or position.leaf
     text = source_line(frame.file, frame.line) if frame and frame.line else None
     kind, fact = _kind(suspect, position, frame, text, catalogue)
-    evidence = [Evidence(rank.source or "stack", _standing(position, text), rank.rank)]
+    its_own = text if frame is (position.user_frame or position.leaf) else None
+    evidence = [Evidence(rank.source or "stack", _standing(position, its_own), rank.rank)]
     if fact:
         evidence.append(fact)
     if child:
