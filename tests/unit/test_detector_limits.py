@@ -157,6 +157,17 @@ def test_an_awaited_rank_in_a_python_loop_is_confirmed_within_15_seconds() -> No
     assert job.times_of(Confirmed)[0] - hung_at <= 15
 
 
+def test_what_is_alive_is_looked_at_again_when_it_has_lasted() -> None:
+    job = Job(confidence="medium")
+    job.loops = frozenset({1})
+    job.train(10)
+    hung_at = job.now - job.started
+    wait_for(job, culprit=1)
+    job.run(300, working(1))
+    assert clocks_of(job) == ["loop", "again"]
+    assert [round(at - hung_at) for at in job.times_of(Suspected)] == [8, 90]
+
+
 def test_a_loop_with_library_code_at_the_leaf_counts_after_30_seconds() -> None:
     job = Job(confidence="medium")
     job.library_loops = frozenset({1})

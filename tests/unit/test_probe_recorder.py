@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankscope.watchdog.probe.recorder import Recorder, Seq, load_plain, read_names, read_status
+from rankscope.watchdog.probe.recorder import (
+    Recorder,
+    Seq,
+    load_plain,
+    read_completed,
+    read_names,
+    read_status,
+)
 
 
 class FlightRecorder:
@@ -19,6 +26,7 @@ class FlightRecorder:
     def __init__(self) -> None:
         self.status: dict[int, Seq] = {}
         self.names: dict[int, str] = {}
+        self.entries: list[dict[str, object]] = []
         self.learned = 0
         self.now = 0.0
         self.cost = 0.02
@@ -42,7 +50,7 @@ class FlightRecorder:
             self.now += self.cost
             dump["entries"] = [
                 {"pg_id": number, "process_group": (name, "undefined")} for number, name in self.names.items()
-            ]
+            ] + self.entries
         return pickle.dumps(dump)
 
     def reader(self) -> Recorder:
@@ -90,6 +98,66 @@ def test_a_number_whose_entries_are_gone_is_asked_for_again_only_when_it_moved()
     assert fr.learned == 1
     fr.status, fr.names = {7: (2, 2)}, {7: "7"}
     assert recorder.read() == ({"7": (2, 2)}, True)
+
+
+def collectives(number: int, *retired: bool) -> list[dict[str, object]]:
+    return [
+        {"pg_id": number, "collective_seq_id": seq, "retired": done, "is_p2p": False}
+        for seq, done in enumerate(retired, start=1)
+    ]
+
+
+def test_a_collective_that_the_status_calls_open_and_the_entries_finished_is_finished() -> None:
+    """Gloo's threads report out of order: the status stays at (3, 2) after all three are done."""
+    fr = FlightRecorder()
+    fr.status, fr.names = {0: (3, 2)}, {0: "0"}
+    recorder = fr.reader()
+    assert recorder.read()[0] == {"0": (3, 2)}
+    fr.now += 1000
+    fr.entries = collectives(0, True, True, True)
+    assert recorder.read()[0] == {"0": (3, 3)}
+    fr.now += 1000
+    assert recorder.read()[0] == {"0": (3, 3)}
+    assert fr.learned == 2, "once for the name, once for the doubt, and no more"
+    fr.status = {0: (4, 2)}
+    assert recorder.read()[0] == {"0": (4, 3)}
+
+
+def test_a_collective_that_is_open_stays_open_and_is_asked_for_again() -> None:
+    fr = FlightRecorder()
+    fr.status, fr.names = {0: (3, 1)}, {0: "0"}
+    fr.entries = collectives(0, True, True, False)
+    recorder = fr.reader()
+    for _ in range(4):
+        assert recorder.read()[0] == {"0": (3, 2)}
+        fr.now += 1000
+    assert fr.learned == 4
+    fr.entries = collectives(0, True, True, True)
+    assert recorder.read()[0] == {"0": (3, 3)}
+
+
+def test_a_group_that_moves_is_not_doubted() -> None:
+    fr = FlightRecorder()
+    fr.status, fr.names = {0: (3, 2)}, {0: "0"}
+    recorder = fr.reader()
+    for enqueued in range(3, 9):
+        fr.now += 1000
+        fr.status = {0: (enqueued, enqueued - 1)}
+        assert recorder.read()[0] == {"0": (enqueued, enqueued - 1)}
+    assert fr.learned == 1
+
+
+def test_what_the_entries_tell_is_per_group_without_p2p_and_never_raises() -> None:
+    entries: list[object] = [
+        *collectives(0, True, False, True),
+        *collectives(1, True, True),
+        {"pg_id": 1, "collective_seq_id": 9, "retired": False, "is_p2p": True},
+        {"pg_id": 2, "collective_seq_id": 5},
+        None,
+        {"pg_id": "x", "collective_seq_id": 5, "retired": True},
+    ]
+    assert read_completed({"entries": entries}) == {0: 1, 1: 2}
+    assert read_completed({"entries": None}) == read_completed({}) == {}
 
 
 def test_of_two_groups_of_one_name_the_later_one_counts() -> None:

@@ -127,6 +127,8 @@ def test_quick_samples_confirm_an_endless_python_loop() -> None:
     samples = tuple(a_job(loop, seconds=4.0 + at / 4, world_size=3) for at in range(20))
     pair = a_job(*waiting(0, 1), loop), a_job(*waiting(0, 1), loop, seconds=4.0)
     assert said(judge(*pair, samples=samples)) == ("RankNonCommHang", "python_loop", "medium", (2,), "8")
+    severities = [judge(*pair, samples=samples, silent=silent).severity for silent in (13.0, 95.0)]
+    assert severities == ["info", "warning"]
     moving = tuple(
         a_job(a_rank(2).stuck_in(user(f"work_{at % 3}", 5)).but(gil=True, active=True), world_size=3)
         for at in range(20)

@@ -29,7 +29,7 @@ WALL = 1_700_000_000.0
 
 def a_timer(*, pid: int = 7, scope: str = "s", left: float = 10.0, signal: int = 9) -> FileTimerRequest:
     """A request of ours made at monotonic 0."""
-    return FileTimerRequest(pid, scope, WALL + left, signal, left)
+    return FileTimerRequest(pid, scope, WALL + left, signal, left, left)
 
 
 def a_release(*, pid: int = 7, scope: str = "s") -> FileTimerRequest:
@@ -63,7 +63,7 @@ def test_torchs_line_is_read() -> None:
 
 
 def test_our_line_carries_torchs_four_keys_and_the_monotonic_expiry() -> None:
-    line = ScopeLines("a", pid=7, signal=9).acquire(1.5, 0.5)
+    line = ScopeLines("a", pid=7, signal=9).acquire(1.5, 0.5, 0.25)
     assert json.loads(line) == {
         "version": 1,
         "pid": 7,
@@ -71,12 +71,13 @@ def test_our_line_carries_torchs_four_keys_and_the_monotonic_expiry() -> None:
         "expiration_time": 1.5,
         "signal": 9,
         "monotonic": 0.5,
+        "after": 0.25,
     }
 
 
 def test_a_timer_that_never_expires_is_still_json() -> None:
-    found = decode(ScopeLines("a%.6f", pid=7, signal=9).acquire(math.inf, math.inf)[:-1])
-    assert found == FileTimerRequest(7, "a%.6f", math.inf, 9, math.inf)
+    found = decode(ScopeLines("a%.6f", pid=7, signal=9).acquire(math.inf, math.inf, math.inf)[:-1])
+    assert found == FileTimerRequest(7, "a%.6f", math.inf, 9, math.inf, math.inf)
 
 
 def test_a_scope_over_one_atomic_write_is_refused_and_the_error_says_so() -> None:
@@ -90,7 +91,8 @@ def test_the_longest_accepted_scope_fits_in_one_atomic_write() -> None:
             lines = ScopeLines("x" * length, pid=2**22, signal=64)
         except OversizeRequestError:
             break
-        assert len(lines.acquire(999_999_999_999.0, 999_999_999_999.0)) <= MAX_LINE_BYTES
+        far = 999_999_999_999.0
+        assert len(lines.acquire(far, -far, -far)) <= MAX_LINE_BYTES
     else:
         pytest.fail("no scope was refused")
 
@@ -178,6 +180,20 @@ def test_our_timer_keeps_its_monotonic_expiry_whatever_the_wall_clock_says() -> 
     assert expired_scopes(registry, 9.0) == []
 
 
+def test_a_request_that_was_long_on_its_way_has_the_time_it_was_written_with() -> None:
+    registry = TimerRegistry()
+    registry.handle(a_timer(left=10.0), now=30.0, wall=WALL + 30, grace=30.0)
+    assert registry.next_deadline() == 40.0
+    registry.handle(a_timer(left=10.0), now=0.2, wall=WALL)
+    assert [timer.seconds_left for timer in registry.active(0.0)] == [10.0]
+
+
+def test_a_timer_that_was_overdue_when_it_was_set_expires_at_once() -> None:
+    registry = TimerRegistry()
+    registry.handle(FileTimerRequest(7, "s", WALL - 60, 9, 40.0, -60.0), now=100.0, wall=WALL)
+    assert expired_scopes(registry, 100.0) == ["s"]
+
+
 def test_paused_time_is_given_back() -> None:
     registry = a_registry(a_timer(left=10.0))
     registry.give_back(60.0)
@@ -211,6 +227,7 @@ def test_the_first_expired_request_that_names_a_signal_is_carried_out() -> None:
     none, some = a_timer(signal=0), a_timer(signal=15)
     assert signal_of([none, some]) == some
     assert signal_of([none]) is None
+    assert signal_of([a_timer(signal=65), a_timer(signal=-9)]) is None
 
 
 def test_cleared_processes_have_no_timers() -> None:
@@ -241,7 +258,7 @@ def test_a_good_line_behind_a_dead_writers_leftover_is_still_taken() -> None:
     assert intake.counts(expired=0).skipped == {"malformed": 1}
 
 
-def test_an_unknown_process_is_asked_about_once_a_second_and_counted() -> None:
+def test_an_unknown_process_is_asked_about_once_a_second_and_then_counted() -> None:
     asked: list[int] = []
 
     def is_known(pid: int) -> bool:
@@ -255,9 +272,40 @@ def test_an_unknown_process_is_asked_about_once_a_second_and_counted() -> None:
     assert asked == [7, 8]
     assert events == []
     assert intake.counts(expired=0).requests == 2
-    assert intake.counts(expired=0).skipped == {"unknown_pid": 3}
-    intake.take([unknown], now=1.5, wall=WALL, grace=0.0)
+    assert intake.counts(expired=0).skipped == {"unknown_pid": 1}, "an event is not kept"
+    assert intake.next_question() == 1.0
+    intake.ask_again(0.9)
+    assert asked == [7, 8]
+    intake.ask_again(1.0)
     assert asked == [7, 8, 8]
+    assert intake.counts(expired=0).skipped == {"unknown_pid": 3}
+    assert intake.next_question() == math.inf
+
+
+def test_what_a_process_wrote_before_it_was_known_is_taken_in_order_and_at_its_own_time() -> None:
+    known: set[int] = set()
+    registry = TimerRegistry()
+    intake = Intake(registry, known.__contains__)
+    lines = ScopeLines("a", pid=7, signal=9)
+    torchs = FileTimerRequest(7, "torch", WALL + 10, 9).to_json().encode()
+    wanted = [lines.acquire(WALL + 5, 5.0, 5.0)[:-1], lines.release[:-1], torchs]
+    intake.take(wanted, now=0.0, wall=WALL, grace=0.0)
+    known.add(7)
+    intake.take([lines.acquire(WALL + 9, 9.0, 7.0)[:-1]], now=2.0, wall=WALL + 2, grace=0.0)
+    assert [(timer.scope, timer.seconds_left) for timer in registry.active(2.0)] == [
+        ("a", 7.0),
+        ("torch", 8.0),
+    ]
+    assert intake.counts(expired=0).requests == 4
+    assert intake.counts(expired=0).skipped == {}
+
+
+def test_what_strangers_write_fills_no_memory() -> None:
+    line = ScopeLines("a", pid=8, signal=9).acquire(WALL, 0.0, 0.0)[:-1]
+    intake, _ = take(*[line] * 5000, is_known_pid=lambda _pid: False)
+    assert intake.counts(expired=0).skipped["unknown_pid"] == 5000 - 1024
+    intake.clear([8])
+    assert intake.counts(expired=0).skipped["unknown_pid"] == 5000
 
 
 def test_a_process_that_started_after_its_timer_is_another_one() -> None:
@@ -301,3 +349,23 @@ def test_expires_wraps_a_function() -> None:
 def test_expires_without_a_client_says_what_to_do() -> None:
     with pytest.raises(RuntimeError, match="configure"):
         expires(after=5)
+
+
+class Alarmed(Recorder):
+    """A client in whose ``acquire`` a signal handler of the program raises."""
+
+    def acquire(self, scope_id: str, expiration_time: float) -> None:
+        super().acquire(scope_id, expiration_time)
+        raise TimeoutError
+
+
+def test_a_block_that_is_not_entered_because_an_alarm_raised_leaves_no_timer() -> None:
+    client = Alarmed()
+    with pytest.raises(TimeoutError), expires(after=5, scope="s", client=client):
+        pytest.fail("it was entered")
+    assert client.calls == [("acquire", "s"), ("release", "s")]
+
+
+def test_expires_takes_any_number() -> None:
+    with expires(after=10**400, client=Recorder()):
+        pass

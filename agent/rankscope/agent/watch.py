@@ -406,12 +406,8 @@ class Watch:
 
 def _says_the_same(before: Diagnosis | None, now: Diagnosis) -> bool:
     """Whether a second look at the same incident came to the same end."""
-    return before is not None and (before.incident, before.verdict, before.kind, before.culprits) == (
-        now.incident,
-        now.verdict,
-        now.kind,
-        now.culprits,
-    )
+    fields = ("incident", "verdict", "kind", "culprits", "severity")
+    return before is not None and all(getattr(before, name) == getattr(now, name) for name in fields)
 
 
 def _progress_seen(snapshots: Iterable[JobSnapshot]) -> bool:

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from rankscope.watchdog.limits import (
+    ALIVE_AGAIN_AFTER,
     LIBRARY_LOOP_LIMIT,
     LOOK_AGAIN_AFTER,
     OVERDUE,
@@ -328,7 +329,12 @@ class Detector:
             self._is_healthy()
             return
         lively = self._memory.published_as in LIVELY
-        self._memory.told = event.hang
+        silent = self._silence.seconds(self._silence.latest.now) if self._silence.latest else 0.0
+        # What was told of a rank that is alive is information only, until it has lasted.
+        informed = event.hang and lively and silent < ALIVE_AGAIN_AFTER
+        if informed:
+            self._memory.next_look = ALIVE_AGAIN_AFTER
+        self._memory.told = event.hang and not informed
         self._memory.act_after = act_after(
             self.clocks.settings, hang=event.hang, confidence=event.confidence, lively=lively
         )

@@ -68,6 +68,8 @@ STOPPED_AFTER: Final = 3.0
 """Seconds for which all ranks must have been stopped by a signal before it is told."""
 FEW_SIGNS: Final = 20
 """Signs of progress up to which a job in which nobody waits is too little known for a short limit."""
+ALIVE_AGAIN_AFTER: Final = 90.0
+"""Seconds of silence at which a rank that polls or loops, told as information so far, is looked at again."""
 LOOK_AGAIN_AFTER: Final = 60.0
 """Seconds of silence from which what could not be told is looked at again, then at each doubling."""
 

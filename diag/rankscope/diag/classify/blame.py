@@ -19,6 +19,8 @@ from rankscope.diag.model import Confidence, Evidence, Kind, Location, Severity,
 _LOWER: Final[dict[Confidence, Confidence]] = {"high": "medium", "medium": "low", "low": "low"}
 _ORDER: Final[dict[Confidence, int]] = {"low": 0, "medium": 1, "high": 2}
 _LIBRARY_LOOP_AFTER: Final = 30.0  # DIAGNOSIS.md, decision 8: "30 s if the leaves are in libraries"
+ALIVE_WARNING_AFTER: Final = 90.0
+"""Seconds of silence up to which a rank that polls, or runs in a Python loop, is information only."""
 _SHOWN: Final = 16  # ranks whose evidence is listed one by one
 
 
@@ -108,7 +110,7 @@ def blame(
     return Finding(
         verdict="RankNonCommHang",
         kind=causes[named[0].rank].kind,
-        severity="warning",
+        severity=_severity(job, alive=named is loops or named is ticking),
         confidence=confidence,
         rule=rule,
         summary=join(
@@ -127,6 +129,12 @@ def blame(
             *pair_evidence(job),
         ),
     )
+
+
+def _severity(job: JobView, *, alive: bool) -> Severity:
+    """A rank that polls or loops may be at honest work; a watcher soon knows whether that ends by itself."""
+    silent = job.silent_seconds
+    return "info" if alive and silent is not None and silent < ALIVE_WARNING_AFTER else "warning"
 
 
 def suspect(
