@@ -40,8 +40,8 @@ format: $(VENV)/.ready  ## rewrite the sources in the project's format
 bench: $(VENV)/.ready  ## the rows of benchmarks/README.md, ours beside the peer
 	@$(BIN)/python -m benchmarks
 
-faults: $(VENV)/.ready  ## the fault matrix: real hangs, expected against found
-	@$(BIN)/python -m tests.faults
+faults: $(VENV)/.ready  ## the fault matrix: real jobs, expected against found (ARGS= for tests.faults)
+	@$(BIN)/python -m tests.faults $(ARGS)
 
 docs: $(VENV)/.ready  ## the documentation as pages in build/docs, warnings are errors
 	@$(BIN)/mkdocs build --strict --quiet && echo "build/docs/index.html"

@@ -1,46 +1,44 @@
 """Row about the agent's own CPU (NUMBERS.md): eight workers that train, watched, against plain torchrun.
 
-Both launchers run side by side and are measured over the same seconds: CPU time of the agent and of all its
-helper processes, the workers left out. The workers make optimizer steps of 100 ms without collectives, so
-that two cores carry all of them (programs/idle_training.py).
+Both launchers run side by side, with the same flags and so the same rendezvous, and are measured over the
+same seconds: CPU time of the agent and of all its helper processes, the workers left out. The workers make
+optimizer steps of 100 ms without collectives, so that two cores carry them all (programs/idle_training.py).
 """
 
 from __future__ import annotations
 
 import contextlib
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Generator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
-from tests.jobs import diag_run
+from tests.jobs import Job
 
+from benchmarks.launchers import MODULES, Launcher, launched
 from benchmarks.row import Row
 from rankscope.diag import proc
 
 WORKERS: Final = 8
 SECONDS: Final = 10.0
 BAR: Final = 1.5
-_STEP_TIME: Final = 0.1
 _DEADLINE: Final = 120.0
 _LOOK: Final = 0.2
-_WORKER: Final = str(Path(__file__).parent / "programs" / "idle_training.py")
+_WORKER: Final = Path(__file__).parent / "programs" / "idle_training.py"
 
 
 def rows() -> list[Row]:
     """Measure: about 40 s on two cores."""
-    with tempfile.TemporaryDirectory() as folder, _torchrun(Path(folder)) as peer_pid:
-        script = [_WORKER, f"{folder}/ours"]
-        with diag_run(Path(folder) / "job", ranks=WORKERS, script=script) as job:
-            _wait_for_workers(Path(folder) / "ours", job.pid)
-            _wait_for_workers(Path(folder) / "peer", peer_pid)
-            time.sleep(1.0)  # the last worker's start is over
-            before = _launcher_cpu(job.pid), _launcher_cpu(peer_pid)
-            time.sleep(SECONDS)
-            ours, peer = _launcher_cpu(job.pid) - before[0], _launcher_cpu(peer_pid) - before[1]
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
+        folder = Path(name)
+        jobs = [stack.enter_context(_training(launcher, folder)) for launcher in MODULES]
+        for launcher, job in zip(MODULES, jobs, strict=True):
+            _wait_for_workers(folder / f"{launcher}-workers", job.pid)
+        time.sleep(1.0)  # the last worker's start is over
+        before = [launcher_cpu(job.pid) for job in jobs]
+        time.sleep(SECONDS)
+        ours, peer = (launcher_cpu(job.pid) - used for job, used in zip(jobs, before, strict=True))
     return [
         Row(
             f"agent's own CPU, {WORKERS} workers, watching",
@@ -53,18 +51,10 @@ def rows() -> list[Row]:
     ]
 
 
-@contextlib.contextmanager
-def _torchrun(folder: Path) -> Generator[int]:
-    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={WORKERS}"]
-    quiet = subprocess.DEVNULL
-    process = subprocess.Popen(
-        [*command, "--master-port=0", _WORKER, str(folder / "peer")], stdin=quiet, stdout=quiet, stderr=quiet
+def _training(launcher: Launcher, folder: Path) -> AbstractContextManager[Job]:
+    return launched(
+        launcher, folder / launcher, ranks=WORKERS, script=[_WORKER, folder / f"{launcher}-workers"]
     )
-    try:
-        yield process.pid
-    finally:
-        process.terminate()
-        process.wait(_DEADLINE)
 
 
 def _wait_for_workers(folder: Path, launcher: int) -> None:
@@ -76,7 +66,7 @@ def _wait_for_workers(folder: Path, launcher: int) -> None:
         time.sleep(_LOOK)
 
 
-def _launcher_cpu(pid: int) -> float:
+def launcher_cpu(pid: int) -> float:
     """CPU seconds of a launcher and its helpers: whoever below it is no rank and no rank's child."""
     total, below = _cpu(pid), list(proc.children(pid))
     while below:

@@ -1,119 +1,147 @@
-"""Rows about the probe (NUMBERS.md): a step's beat, one beat of its thread with 8 groups, interpreter start.
+"""Rows about the probe (NUMBERS.md): what a step, a batch and a beat cost a rank, and the start.
 
-The floor of a step is reading the clock and packing into a map, nothing else. Starts with and without the
-probe are measured in turn. Run as a program this module is a worker with 8 gloo groups that prints
-what one beat took.
+The parts are measured one by one in a real rank (programs/probed_rank.py) and added up as a share of a
+training step. The floor of a step is reading the clock and packing into a map, nothing else. With and without
+the probe are measured in turn. End to end, beside torchrun, the same is measured by ``training``.
 """
 
 from __future__ import annotations
 
-import mmap
+import contextlib
 import os
 import statistics
-import struct
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from benchmarks.row import Row
 from rankscope.watchdog import environment, probe
-from rankscope.watchdog.page import SlotWriter, create_page
-from rankscope.watchdog.probe.beat import Beat
-from rankscope.watchdog.probe.steps import StepCounter
+from rankscope.watchdog.page import create_page
 
 GROUPS: Final = 8
+"""As in programs/probed_rank.py."""
 STEP_SECONDS: Final = 0.1
 """Length of the training step that costs are set against."""
-_STEPS: Final = 100_000
-_BEATS: Final = 200
-_ROUNDS: Final = 9
+BEATS_A_SECOND: Final = 1.0
+BAR: Final = 0.001
+FLOORS: Final = 3
+START_BAR: Final = 0.3
 _STARTS: Final = 15
+_BATCH_ROUNDS: Final = 3
 _DEADLINE: Final = 120.0
+_RANK: Final = str(Path(__file__).parent / "programs" / "probed_rank.py")
 _LOADED_BY_TORCH: Final = "import dataclasses, inspect, mmap, pathlib, threading, traceback, typing"
 """What torch imports as well: a worker that imports torch pays only once for it."""
 
 
+class Parts(msgspec.Struct, frozen=True):
+    """Seconds that a rank spends on the probe, each part alone.
+
+    Attributes:
+        floor: the clock and ``pack_into``, which is what a step cannot cost less than.
+        page: the same through ``SlotWriter.step``.
+        hook: the optimizer hook, with the page's part in it.
+        monitor: ``Monitor.step``, which only scripts call that want to.
+        beat: one beat of the probe's thread.
+        record: the status of the flight recorder, a part of the beat.
+    """
+
+    floor: float
+    page: float
+    hook: float
+    monitor: float
+    beat: float
+    record: float
+
+    def share(self, batch: float) -> float:
+        """Part of the training that one hook and one batch a step and a beat a second take."""
+        return (self.hook + max(0.0, batch)) / STEP_SECONDS + self.beat * BEATS_A_SECOND
+
+
+class _Batch(msgspec.Struct):
+    batch: float
+
+
 def rows() -> list[Row]:
-    """Measure everything: about 20 s on two cores."""
-    step, floor = _step_seconds()
-    beat = _beat_seconds()
-    share = step / STEP_SECONDS + beat / 1.0
+    """Measure everything: about 40 s on two cores."""
+    with _environ("0") as bare:
+        parts = msgspec.json.decode(_output([_RANK, "parts"], _probed(bare)), type=Parts)
+    batch, plain = _batch_seconds()
     return [
-        Row(
-            "progress beat per step",
-            f"{step * 1e6:.2f} us",
-            f"{floor * 1e6:.2f} us (clock, pack_into)",
-            step / floor,
-            "<= 3x the floor",
-            step <= 3 * floor,
-        ),
-        Row(
-            f"cost of the probe to training, 100 ms steps, {GROUPS} groups",
-            f"{share:.4%}, a beat {beat * 1e6:.0f} us",
-            "not run; others claim 0.4-0.5 %",
-            0.0,
-            "<= 0.1 %",
-            share <= 0.001,
-        ),
+        _step_row("progress beat per step", parts.page, parts.floor),
+        _step_row("the same, through the optimizer hook", parts.hook, parts.floor),
+        _step_row("the same, Monitor.step", parts.monitor, parts.floor),
+        *cost_rows(parts, batch, plain),
         _start_row("interpreter start, a rank", "pass", rank="0"),
         _start_row("interpreter start, a rank with torch's imports", _LOADED_BY_TORCH, rank="0"),
         _start_row("interpreter start, no rank", "pass", rank=None),
     ]
 
 
-def _step_seconds() -> tuple[float, float]:
-    """Medians: one step through the hook, and the floor."""
-    ours: list[float] = []
-    floors: list[float] = []
-    optimizer, arguments, keywords = object(), (), dict[str, object]()
-    scratch = mmap.mmap(-1, 4096)
-    with tempfile.TemporaryDirectory() as folder:
-        create_page(f"{folder}/page", 1)
-        writer = SlotWriter(f"{folder}/page", 0)
-        hook = StepCounter(writer.step).hook
-        for _ in range(_ROUNDS):
-            start = time.perf_counter()
-            for _ in range(_STEPS):
-                hook(optimizer, arguments, keywords)
-            ours.append((time.perf_counter() - start) / _STEPS)
-            start = time.perf_counter()
-            for _ in range(_STEPS):
-                struct.pack_into("<QQ", scratch, 0, 1, time.monotonic_ns())
-            floors.append((time.perf_counter() - start) / _STEPS)
-        writer.close()
-    scratch.close()
-    return statistics.median(ours), statistics.median(floors)
+def cost_rows(parts: Parts, batch: float, plain: float) -> list[Row]:
+    """The sum of the parts and those without a row; ``batch`` is with, ``plain`` without the probe."""
+    more = batch - plain
+    share = parts.share(more)
+    return [
+        Row(
+            f"cost of the probe to training, {STEP_SECONDS * 1e3:.0f} ms steps, {GROUPS} groups",
+            f"{share:.4%}, hook + batch + beat",
+            "others claim 0.4-0.5 %",
+            0.0,
+            f"<= {BAR:.1%}",
+            share <= BAR,
+        ),
+        Row(
+            "its part: a batch of a data loader",
+            f"{more * 1e6:+.2f} us",
+            f"{plain * 1e6:.2f} us a batch without the probe",
+            batch / plain,
+            "none",
+            ok=True,
+        ),
+        Row(
+            "its part: a beat, once a second",
+            f"{parts.beat * 1e6:.0f} us",
+            f"{parts.record * 1e6:.0f} us, the record's status alone",
+            0.0,
+            "none",
+            ok=True,
+        ),
+    ]
 
 
-def _beat_seconds() -> float:
-    """Median of one beat in a worker with real groups."""
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.probe"],
-        capture_output=True,
-        text=True,
-        timeout=_DEADLINE,
-        check=True,
-        cwd=Path(__file__).parent.parent,
+def _step_row(name: str, ours: float, floor: float) -> Row:
+    return Row(
+        name,
+        f"{ours * 1e6:.2f} us",
+        f"{floor * 1e6:.2f} us (clock, pack_into)",
+        ours / floor,
+        f"<= {FLOORS}x the floor",
+        ours <= FLOORS * floor,
     )
-    return float(done.stdout)
+
+
+def _batch_seconds() -> tuple[float, float]:
+    """Medians of a batch in a process with the probe and in one without, in turn."""
+    pairs: list[tuple[float, float]] = []
+    for _ in range(_BATCH_ROUNDS):
+        with _environ("0") as bare:
+            with_and_without = [_output([_RANK, "batches"], env) for env in (_probed(bare), bare)]
+        ours, plain = (msgspec.json.decode(text, type=_Batch).batch for text in with_and_without)
+        pairs.append((ours, plain))
+    ours, plain = (statistics.median(column) for column in zip(*pairs, strict=True))
+    return ours, plain
 
 
 def _start_row(name: str, code: str, *, rank: str | None) -> Row:
-    with tempfile.TemporaryDirectory() as folder:
-        page = f"{folder}/page"
-        create_page(page, 1)
-        bare = {
-            **os.environ,
-            environment.PAGE: page,
-            environment.SLOT: "0",
-            environment.AGENT_PID: str(os.getpid()),
-            **({"RANK": rank} if rank is not None else {}),
-        }
-        probed = {**bare, "PYTHONPATH": probe.pythonpath(bare.get("PYTHONPATH"))}
+    with _environ(rank) as bare:
+        probed = _probed(bare)
         _start_seconds(code, probed)  # fills the caches
         pairs = [(_start_seconds(code, probed), _start_seconds(code, bare)) for _ in range(_STARTS)]
     ours, peer = (statistics.median(column) for column in zip(*pairs, strict=True))
@@ -122,41 +150,37 @@ def _start_row(name: str, code: str, *, rank: str | None) -> Row:
         f"{ours * 1e3:.1f} ms",
         f"{peer * 1e3:.1f} ms without",
         ours / peer,
-        "<= 300 ms more",
-        ours - peer <= 0.3,
+        f"<= {START_BAR * 1e3:.0f} ms more",
+        ours - peer <= START_BAR,
     )
 
 
 def _start_seconds(code: str, environ: Mapping[str, str]) -> float:
     start = time.perf_counter()
-    subprocess.run([sys.executable, "-c", code], env=environ, check=True, timeout=_DEADLINE)
+    _output(["-c", code], environ)
     return time.perf_counter() - start
 
 
-def _worker() -> None:
-    """One process, 8 groups with collectives in each; prints the median seconds of a beat."""
-    import torch
-    import torch.distributed as dist
-
+@contextlib.contextmanager
+def _environ(rank: str | None) -> Generator[dict[str, str]]:
+    """What an agent's worker has in its environment, but without the probe; its page lives as long."""
     with tempfile.TemporaryDirectory() as folder:
-        dist.init_process_group(
-            "gloo", init_method=(Path(folder) / "rendezvous").as_uri(), rank=0, world_size=1
-        )
-        groups = [None, *(dist.new_group([0]) for _ in range(GROUPS - 1))]
         create_page(f"{folder}/page", 1)
-        writer = SlotWriter(f"{folder}/page", 0)
-        beat = Beat(writer)
-        seconds: list[float] = []
-        for _ in range(_BEATS):
-            for group in groups:
-                dist.all_reduce(torch.ones(1), group=group)
-            start = time.perf_counter()
-            beat.once()
-            seconds.append(time.perf_counter() - start)
-        dist.destroy_process_group()
-        writer.close()
-    print(statistics.median(seconds))
+        yield {
+            **os.environ,
+            environment.PAGE: f"{folder}/page",
+            environment.SLOT: "0",
+            environment.AGENT_PID: str(os.getpid()),
+            **({"RANK": rank} if rank is not None else {}),
+        }
 
 
-if __name__ == "__main__":
-    _worker()
+def _probed(environ: Mapping[str, str]) -> dict[str, str]:
+    return {**environ, "PYTHONPATH": probe.pythonpath(environ.get("PYTHONPATH"))}
+
+
+def _output(arguments: Sequence[str], environ: Mapping[str, str]) -> bytes:
+    done = subprocess.run(
+        [sys.executable, *arguments], env=environ, stdout=subprocess.PIPE, check=True, timeout=_DEADLINE
+    )
+    return done.stdout

@@ -37,7 +37,8 @@ class Benchmark:
 
 
 BENCHMARKS: Final = (
-    Benchmark("probe", 120),
+    Benchmark("probe", 150),
+    Benchmark("training", 900),
     Benchmark("capture", 120),
     Benchmark("timers", 150),
     Benchmark("health", 150),
@@ -47,7 +48,6 @@ BENCHMARKS: Final = (
     Benchmark("detection", 180),
 )
 NOT_BUILT: Final = (
-    "cost of the probe to training, beside the same DDP script under torchrun",
     "fold 1,024 ranks x 103 KB of py-spy JSON",
     "merge of 2,000 folded nodes (16,000 ranks) at the leader, real TCPStore",
     "classify 16,384 ranks with FR data",

@@ -99,7 +99,11 @@ def test_what_is_written_is_read_and_the_neighbour_stays_empty(node: Node) -> No
 
 
 def test_a_claim_and_a_clearing_wipe_what_was_there(node: Node) -> None:
-    for wipe in (lambda: node.writer.claim(rank=1, pid=2, start_ticks=3), lambda: node.reader.clear(1)):
+    wipes: list[Callable[[], None]] = [
+        lambda: node.writer.claim(rank=1, pid=2, start_ticks=3),
+        lambda: node.reader.clear(1),
+    ]
+    for wipe in wipes:
         node.writer.step(3, 30)
         node.writer.beat(1, 1)
         node.writer.returned(1)
@@ -159,20 +163,21 @@ def test_a_reader_that_meets_half_a_record_looks_again(
     node.writer.beat(7, 700)
     half(node)
     looks = 0
-    unpack = page.struct.Struct.unpack
+    name = {"step": "_STEP", "user step": "_USER_STEP", "beat": "_BEAT"}[what]
+    form: struct.Struct = getattr(page, name)
 
-    class Watched(page.struct.Struct):
-        def unpack(self, raw: bytes, /) -> tuple[object, ...]:  # type: ignore[override]
+    class Watched:
+        size = form.size
+
+        def unpack(self, raw: bytes) -> tuple[int, ...]:
             nonlocal looks
             looks += 1
             if looks == 5:
-                node.writer.step(8, 800)
-                node.writer.user_step(8, 800)
-                node.writer.beat(8, 800)
-            return unpack(self, raw)
+                # Ends what was half, as the writer would, without the form that is watched.
+                node.overwrite({"step": 80, "user step": 112, "beat": 144}[what], "<Q", 8)
+            return form.unpack(raw)
 
-    name = {"step": "_STEP", "user step": "_USER_STEP", "beat": "_BEAT"}[what]
-    monkeypatch.setattr(page, name, Watched(getattr(page, name).format))
+    monkeypatch.setattr(page, name, Watched())
     assert shown(node.view()) == (8, 800)
     assert looks == 7  # five of half a record, then two that are the same and whole
 

@@ -119,7 +119,7 @@ def test_classes_of_the_user_are_made_as_without_us(loaders: ModuleType) -> None
             pass
 
         class OwnNew(root):  # type: ignore[misc, valid-type]
-            def __new__(cls, loader: object, more: int = 0) -> OwnNew:
+            def __new__(cls, loader: object, more: int = 0) -> OwnNew:  # noqa: PYI034 - Python 3.10
                 called.append(("new", more))
                 return super().__new__(cls)  # type: ignore[no-any-return]
 
@@ -127,7 +127,7 @@ def test_classes_of_the_user_are_made_as_without_us(loaders: ModuleType) -> None
                 super().__init__(loader)
 
         class WithArguments:
-            def __new__(cls, *args: object, **kwargs: object) -> WithArguments:
+            def __new__(cls, *args: object, **kwargs: object) -> WithArguments:  # noqa: PYI034
                 called.append(("arguments", len(args), sorted(kwargs)))
                 return super().__new__(cls)
 
@@ -141,7 +141,7 @@ def test_classes_of_the_user_are_made_as_without_us(loaders: ModuleType) -> None
             _num_yielded = property(lambda self: 1 / 0, lambda self, value: None)
 
         loader = loaders.DataLoader(range(4), batch_size=2)
-        made = [
+        made: list[Any] = [
             Plain(loader),
             OwnNew(loader, 3),
             Mixed(loader=loader),
@@ -213,19 +213,18 @@ def test_switched_off_nothing_is_remembered(loaders: ModuleType, batches: Batche
     assert batches.total() == 0
 
 
-@pytest.mark.parametrize("module", [ModuleType("empty"), ModuleType("function"), ModuleType("own new")])
-def test_a_torch_without_these_names_is_left_alone(module: ModuleType) -> None:
+@pytest.mark.parametrize("torch", ["nothing", "a function", "a class with a __new__"])
+def test_a_torch_without_these_names_is_left_alone(torch: str) -> None:
     class OwnNew:
-        def __new__(cls, needed: object) -> OwnNew:
+        def __new__(cls, needed: object) -> OwnNew:  # noqa: PYI034 - Python 3.10
             return super().__new__(cls)
 
-    if module.__name__ != "empty":
-        root = OwnNew if module.__name__ == "own new" else (lambda: None)
-        vars(module)["_BaseDataLoaderIter"] = root
-        before = dict(vars(root))
+    module = ModuleType(LOADER_MODULE)
+    if torch != "nothing":
+        vars(module)["_BaseDataLoaderIter"] = OwnNew if torch == "a class with a __new__" else take
+    before = dict(vars(module)), dict(vars(OwnNew))
     Batches().attach(module)
-    if module.__name__ != "empty":
-        assert dict(vars(root)) == before
+    assert (dict(vars(module)), dict(vars(OwnNew))) == before
 
 
 def test_iterators_made_in_threads_while_the_probe_looks_are_all_counted(

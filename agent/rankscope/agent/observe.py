@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypedDict
 
+from rankscope.agent.counters import Counters, ProcessCounters
 from rankscope.agent.workers import Launch, WorkerRef
 from rankscope.diag import proc
 from rankscope.diag.discover import is_slot_of, progress_from_slot
@@ -81,7 +82,7 @@ def _reports(slot: SlotView) -> bool:
 
 
 class Observer:
-    """Turns the workers of one launch into ``RankObservation`` s.
+    """Turns the workers of one launch into ``RankObservation`` s. ``observe`` and ``close`` in one thread.
 
     Args:
         launch: the workers.
@@ -108,6 +109,7 @@ class Observer:
         self._log_sizes = log_sizes
         self._children: dict[int, _ChildTotals] = {}
         self._claims: dict[int, tuple[int, int]] = {}
+        self._counters: dict[int, tuple[int, ProcessCounters]] = {}
         self.slots: dict[int, SlotView] = {}
         self.ended: frozenset[int] = frozenset()
         self._probed = False
@@ -122,26 +124,35 @@ class Observer:
         calls = self._timer_calls()
         # Output counts as life only where no probe reports (watchdog.detector).
         log_bytes = {} if self._probed else self._log_sizes()
-        ranks = tuple(
-            replace(
-                self._observe(worker, now, with_children=with_children),
-                last_timer_call=calls.get(self.process(worker)[0], 0.0),
-                log_bytes=log_bytes.get(worker.local_rank, 0),
-            )
-            for worker in self._launch.workers
-        )
-        self._probed = any(rank.probed for rank in ranks)
-        return ranks
+        found: list[RankObservation] = []
+        for worker in self._launch.workers:
+            log = log_bytes.get(worker.local_rank, 0)
+            found.append(self._observe(worker, now, calls, log, with_children=with_children))
+        self._probed = any(rank.probed for rank in found)
+        return tuple(found)
 
-    def _observe(self, worker: WorkerRef, now: float, *, with_children: bool) -> RankObservation:
+    def close(self) -> None:
+        """Close the workers' files; what has been observed stays."""
+        for _pid, counters in self._counters.values():
+            counters.close()
+        self._counters.clear()
+
+    def _observe(
+        self,
+        worker: WorkerRef,
+        now: float,
+        calls: Mapping[int, float],
+        log_bytes: int,
+        *,
+        with_children: bool,
+    ) -> RankObservation:
         slot = self.slot(worker)
         if slot is not None:
             self.slots[worker.rank] = slot
-        pid, ticks = self.process(worker)
-        facts = proc.read_facts(pid, now=now)
-        self.ended = (self.ended - {worker.rank}) | ({worker.rank} if facts is None else set())
-        if facts is None or facts.start_ticks != ticks:
-            probed = slot is not None and _reports(slot)
+        probed = slot is not None and _reports(slot)
+        pid, counters = self._read_counters(worker)
+        self.ended = (self.ended - {worker.rank}) | ({worker.rank} if counters is None else set())
+        if counters is None:
             # What it wrote last stays: that it is gone is no progress.
             return RankObservation(rank=worker.rank, alive=False, state="X", probed=probed, **_of_slot(slot))
         children = self._children.setdefault(worker.rank, _ChildTotals())
@@ -149,19 +160,39 @@ class Observer:
             children.update(proc.descendants(pid), now)
         return RankObservation(
             rank=worker.rank,
-            alive=facts.state not in "ZX",
-            state=facts.state,
-            probed=slot is not None and _reports(slot),
+            alive=counters.state not in "ZX",
+            state=counters.state,
+            probed=probed,
             groups=slot.groups if slot else (),
             **_of_slot(slot),
-            cpu_seconds=facts.main_cpu_seconds + facts.main_run_delay_seconds,
-            other_cpu_seconds=facts.other_cpu_seconds,
-            switches=facts.voluntary_switches,
-            io_bytes=facts.io_bytes,
+            last_timer_call=calls.get(pid, 0.0),
+            cpu_seconds=counters.cpu_seconds,
+            other_cpu_seconds=counters.other_cpu_seconds,
+            switches=counters.switches,
+            io_bytes=counters.io_bytes,
             children_cpu_seconds=children.cpu_seconds,
             children_io_bytes=children.io_bytes,
             youngest_child_born=children.youngest_born,
+            log_bytes=log_bytes,
         )
+
+    def _read_counters(self, worker: WorkerRef) -> tuple[int, Counters | None]:
+        """Of the process that claimed the slot, else of the worker; ``None`` when that one has ended."""
+        itself = (worker.pid, worker.start_ticks)
+        for pid, ticks in dict.fromkeys((self._claims.get(worker.rank, itself), itself)):
+            counters = self._counters_of(worker.rank, pid).read()
+            if counters is not None and counters.start_ticks == ticks:
+                return pid, counters
+        return worker.pid, None
+
+    def _counters_of(self, rank: int, pid: int) -> ProcessCounters:
+        known_pid, counters = self._counters.get(rank, (0, None))
+        if counters is None or known_pid != pid:
+            if counters is not None:
+                counters.close()
+            counters = ProcessCounters(pid)
+            self._counters[rank] = pid, counters
+        return counters
 
     def slot(self, worker: WorkerRef) -> SlotView | None:
         """The worker's slot, ``None`` when no probe of this very process has claimed it."""

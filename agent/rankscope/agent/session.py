@@ -90,6 +90,7 @@ class Session(Reporter):
         self._observer: Observer | None = None
         self._lock = threading.Lock()
         self._due: Decision | None = None
+        self._starting = False
 
     # Start and end.
 
@@ -151,6 +152,7 @@ class Session(Reporter):
             local_rank: its slot in the page.
             environ: what it would have without us.
         """
+        self._starting = True
         env = self.services.worker_env(local_rank)
         env[environment.JOB_DIR] = str(self.folder.path)
         env["PYTHONPATH"] = pythonpath(environ.get("PYTHONPATH"))
@@ -163,7 +165,7 @@ class Session(Reporter):
         observer = Observer(
             launch, services.page, timer_calls=services.timer_calls, log_sizes=services.log_sizes
         )
-        self.launch, self._observer = launch, observer
+        self.launch, self._observer, self._starting = launch, observer, False
         self.watch.cycle_started(launch, observer, services.page)
         self.phase("running", None)
         self.ledger.cycle_started(launch)
@@ -324,8 +326,9 @@ class Session(Reporter):
 
     def _is_ours(self, pid: int) -> bool:
         """Whether a pid is a worker of this agent or descends from one."""
-        workers = {worker.pid for worker in (self.launch.workers if self.launch else ())}
-        return proc.descends_from(pid, workers)
+        # Workers speak before torch has told their pids: until then whatever descends from the agent.
+        workers = (worker.pid for worker in (self.launch.workers if self.launch else ()))
+        return proc.descends_from(pid, {os.getpid()} if self._starting else set(workers))
 
     def _on_timers_expired(self, pid: int, requests: Sequence[FileTimerRequest]) -> None:
         asking = signal_of(requests)

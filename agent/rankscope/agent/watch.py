@@ -131,6 +131,7 @@ class Watch:
         self._thread.join(timeout)
         self._collector.stop(timeout)
         if not self._thread.is_alive():
+            self._close_observer()
             self._exits.close()
             os.close(self._wake_read)
             os.close(self._wake_write)
@@ -256,6 +257,7 @@ class Watch:
         self._diagnosis = None
 
     def _on_started(self, launch: Launch, observer: Observer, page: PageReader | None) -> None:
+        self._close_observer()
         self._cycle += 1
         self._launch, self._observer, self._page = launch, observer, page
         self._incident, self._diagnosis, self._recovered = "", None, None
@@ -267,9 +269,14 @@ class Watch:
         if page is not None:
             page.want_hold(True)
 
+    def _close_observer(self) -> None:
+        observer, self._observer = self._observer, None
+        if observer is not None:
+            observer.close()
+
     def _on_ended(self) -> None:
         self._cycle += 1
-        self._observer = None
+        self._close_observer()
         self._page = None
         self.detector.handle(CycleStarted(time.monotonic()))
 

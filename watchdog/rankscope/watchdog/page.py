@@ -82,8 +82,8 @@ class GroupSeq(NamedTuple):
         size: number of members.
         enqueued: sequence number of the last collective handed to the backend, -1 for none.
         completed: sequence number of the last collective known to be complete, -1 for none.
-        members_hash: 64-bit hash of the members' global ranks, 0 when unknown. Up to torch 2.7 the parts
-            of one ``split_group`` have the same name: name and members together are a group.
+        members_hash: 64-bit hash of the members' global ranks, 0 when unknown. Older torch names
+            the parts of one ``split_group`` alike: name and members together are a group.
     """
 
     name: str

@@ -115,6 +115,7 @@ class Connections:
         self._server = server
         self._loop = asyncio.get_running_loop()
         self._open: dict[Connection, None] = {}
+        self._some_open = asyncio.Event()
         self._limit = min(limit, _affordable_connections())
         self.request_timeout = request_timeout
 
@@ -129,14 +130,18 @@ class Connections:
             self.closed(victim)  # asyncio tells it later, and more may come until then
             victim.drop()
         self._open[connection] = None
+        self._some_open.set()
 
     def closed(self, connection: Connection) -> None:
         """Count a connection out."""
         self._open.pop(connection, None)
+        if not self._open:
+            self._some_open.clear()
 
     async def sweep_forever(self) -> None:
-        """Drop what is past its deadline, every ``SWEEP_INTERVAL``."""
+        """Drop what is past its deadline, every ``SWEEP_INTERVAL`` while there are connections."""
         while True:
+            await self._some_open.wait()
             await asyncio.sleep(SWEEP_INTERVAL)
             now = self._loop.time()
             for connection in [each for each in self._open if each.deadline < now]:

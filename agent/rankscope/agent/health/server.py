@@ -23,7 +23,7 @@ from rankscope.agent.health.listen import BACKLOG, HealthError, bound_address, o
 from rankscope.agent.health.status import StatusReader
 
 PROCESS_NAME: Final = "rankscope-health"
-LOOK_INTERVAL: Final = 1.0
+LOOK_INTERVAL: Final = 5.0
 """Seconds between two looks whether the agent lives, for when no signal comes."""
 CLOSE_TIMEOUT: Final = 1.0
 

@@ -1,9 +1,9 @@
 """Counts the batches that data loaders hand to the training script, at no cost for a batch.
 
-Torch's loader iterators count themselves (``_num_yielded``). All that is added is a ``__new__`` that remembers
-each iterator by a weak reference, before its ``__init__`` runs: no frame of ours stands in any stack, and
-no iterator, dataset or worker lives longer. The probe's thread adds the counts up once a beat. Torch is
-not imported from here; where it lacks one of these names nothing is counted.
+Torch's loader iterators count themselves (``_num_yielded``). All that is added is a ``__new__`` that
+remembers each iterator by a weak reference, before its ``__init__`` runs: no frame of ours stands in any
+stack, and no iterator, dataset or worker lives longer. The probe's thread adds the counts up once a beat.
+Torch is not imported from here; where it lacks one of these names nothing is counted.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _yielded_by(iterator: object) -> int:
 def _announce(root: type, remember: Remember) -> None:
     def __new__(cls: type, *args: object, **kwargs: object) -> object:  # noqa: N807 - it becomes one
         # A subclass may have further bases: the next in line decides how it is made.
-        make = super(root, cls).__new__  # type: ignore[misc]
+        make: Callable[..., object] = super(root, cls).__new__  # type: ignore[arg-type] # a type all the same
         made: object = make(cls) if make is object.__new__ else make(cls, *args, **kwargs)
         try:  # noqa: SIM105 - as short a frame as can be
             remember(made)

@@ -26,7 +26,15 @@ PERIOD: Final = 1.0
 _STOP_TIMEOUT: Final = 0.5
 """Seconds that interpreter exit waits for a beat in progress (0.1 ms, or one learning dump of 20 ms)."""
 _FAULTS: Final = frozenset(
-    {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGSYS, signal.SIGTRAP}
+    {
+        signal.SIGSEGV,
+        signal.SIGBUS,
+        signal.SIGFPE,
+        signal.SIGILL,
+        signal.SIGABRT,
+        signal.SIGSYS,
+        signal.SIGTRAP,
+    }
 )
 """Signals of a thread's own making, which it must not block."""
 _DISTRIBUTED: Final = "torch.distributed.distributed_c10d"
@@ -63,8 +71,8 @@ class Beat:
     def start(self) -> None:
         """Start beating; ends by ``stop``, at the latest at interpreter exit."""
         atexit.register(self.stop)
-        # A thread starts with the mask of its maker. A script that blocks a signal to wait for it (sigwait) must
-        # find no thread of ours that takes it: the signal's default action would end the process.
+        # A thread starts with the mask of its maker. A script that blocks a signal to wait for it (sigwait)
+        # must find no thread of ours that takes it: the signal's default action would end the process.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _FAULTS)
         try:
             self._thread.start()

@@ -35,7 +35,7 @@ class Returned:
         """Have the stamp made when the main thread has ended."""
         register: Callable[[Callable[[], None]], None] | None = getattr(threading, "_register_atexit", None)
         if register is not None:
-            # RuntimeError: the end has begun already; anything else: a Python that means something else by it.
+            # RuntimeError: the end has begun already; anything else: a Python that changed it.
             with contextlib.suppress(Exception):
                 register(self.stamp)
 

@@ -100,7 +100,15 @@ def _is_child(agent_pid: int, *, forked: bool) -> bool:
         return False
     processes = sys.modules.get("multiprocessing.process")
     parent = processes.parent_process() if processes is not None else None
-    return forked if parent is None else parent.pid != agent_pid
+    if parent is None:
+        return forked or _is_being_spawned()
+    return bool(parent.pid != agent_pid)
+
+
+def _is_being_spawned() -> bool:
+    """Whether multiprocessing is just importing the script into a new process, which knows no parent yet."""
+    processes = sys.modules.get("multiprocessing.process")
+    return processes is not None and bool(getattr(processes.current_process(), "_inheriting", False))
 
 
 def is_helper_process(environ: MutableMapping[str, str]) -> bool:
@@ -109,6 +117,6 @@ def is_helper_process(environ: MutableMapping[str, str]) -> bool:
     Loader workers are daemons, ranks are not; torch's workers that are functions learn their rank late.
     """
     processes = sys.modules.get("multiprocessing.process")
-    if processes is None or processes.parent_process() is None:
+    if processes is None or (processes.parent_process() is None and not _is_being_spawned()):
         return False
     return bool(processes.current_process().daemon) or not environ.get("RANK")

@@ -35,6 +35,8 @@ class Published:
 
     def __init__(self) -> None:
         self._said: set[str] = set()
+        self._interval: float | None = None
+        self._detect = True
         self._forget(forked=False)
 
     def _forget(self, *, forked: bool) -> None:
@@ -44,15 +46,16 @@ class Published:
         # Its own: sending may wait for a full pipe, which must not hold the steps of other threads.
         self._send_lock = threading.RLock()
         self._scopes = Scopes()
-        self._interval: float | None = None
-        self._detect = True
         self._link = Link()
         self._asked: tuple[str | None, ...] | None = None
         self._written: Limits = (None, None, "")
         self._writing = self._due = False
 
     def start_afresh(self) -> None:
-        """In a forked child: the parent's stages, limits and slot are the parent's."""
+        """In a forked child: the parent's stages and slot are the parent's.
+
+        What a launcher's script has set before it forked its ranks holds for them.
+        """
         self._forget(forked=True)
 
     def enter(self, stage: OpenStage) -> None:
@@ -167,6 +170,7 @@ class Published:
             self._link = find_link(os.environ, forked=self._forked)
             # Finding it may have left the probe's mark.
             self._asked = late_variables(os.environ) if self._link.writer is not None else asked
+            self._due = True  # what was set before the rank was known
             if self._link.reason and self._link.reason != CHILD and not is_helper_process(os.environ):
                 self._say(self._link.reason)
         return self._link

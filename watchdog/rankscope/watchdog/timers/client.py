@@ -55,7 +55,7 @@ STRICT_PATIENCE: Final = 0.9
 _STRICT_RETRY: Final = 0.1
 _FLUSH_WAIT: Final = 10.0
 _FLUSH_RETRY: Final = 0.1
-_LOCK_PATIENCE: Final = 1.0
+_LOCK_PATIENCE: Final = 0.5
 """Seconds; nobody holds the lock while he waits. A thread that the interpreter's end froze may hold it."""
 _MAX_CACHED_SCOPES: Final = 1024
 _logger = logging.getLogger(__name__)
@@ -240,11 +240,11 @@ class FileTimerClient:
             self._insist(scope_id, line)
 
     def _hold_and_flush(self, scope_id: str, line: bytes) -> _Outcome:
-        with self._locked():
+        with self._locked() as locked:
             self._direct = False
             self._unsent.pop(scope_id, None)
             self._unsent[scope_id] = line
-            return self._flush()
+            return self._flush() if locked else _Outcome.FULL
 
     def _flush(self) -> _Outcome:
         """Send all that is held back, the longest held first, opening the pipe where it must."""
