@@ -122,6 +122,11 @@ def test_victims_that_spin_do_not_excuse_a_quiet_sink() -> None:
     assert said(judge_still(*spinning, loading())) == ("RankNonCommHang", "data_loading", "high", (2,), "8")
 
 
+def test_a_rank_that_prints_now_and_then_is_awake() -> None:
+    polls = a_rank(2).stuck_in(user("poll", 5)).but(io=9.0)
+    assert said(judge_still(*waiting(0, 1), polls)) == ("RankNonCommHang", "python_loop", "medium", (2,), "8")
+
+
 def test_quick_samples_confirm_an_endless_python_loop() -> None:
     loop = a_rank(2).stuck_in(user("spin", 5)).but(cpu=1.0, gil=True, active=True)
     samples = tuple(a_job(loop, seconds=4.0 + at / 4, world_size=3) for at in range(20))

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final, Literal
 
-from rankscope.diag.classify.activity import QUIET_IO, beat_is_stale, same_process
+from rankscope.diag.classify.activity import beat_is_stale, same_process
 from rankscope.diag.classify.catalogue import Catalogue
 from rankscope.diag.classify.position import SourceLine, read_position
 from rankscope.diag.model import JobSnapshot, RankSnapshot
@@ -19,6 +19,7 @@ from rankscope.diag.model import JobSnapshot, RankSnapshot
 _LEAST_SAMPLES: Final = 10
 _SHARE: Final = 0.95
 _MOST_FAULTS: Final = 100.0
+_MOST_IO: Final = 1_000.0  # bytes/s: a line now and then
 
 Loop = Literal["user", "library"]
 """Whose code stood at the leaf: always the user's, or a library's at times (a training loop does too)."""
@@ -68,4 +69,4 @@ def _flat(first: RankSnapshot, last: RankSnapshot) -> bool:
     seconds = after.time - before.time
     if seconds <= 0 or (after.minor_faults - before.minor_faults) / seconds >= _MOST_FAULTS:
         return False
-    return (after.io_bytes - before.io_bytes) / seconds < QUIET_IO
+    return (after.io_bytes - before.io_bytes) / seconds < _MOST_IO
