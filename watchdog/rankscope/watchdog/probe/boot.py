@@ -142,7 +142,7 @@ def _start(claim: Claim, environ: MutableMapping[str, str]) -> bool:
         say(f"no progress page {claim.page}")
         return False
     pid = os.getpid()
-    if _is_taken(claim, pid):
+    if is_taken(claim, pid):
         # Two pythons in one worker, such as a script and its log filter: the first one is the rank.
         writer.close()
         return False
@@ -155,7 +155,7 @@ def _start(claim: Claim, environ: MutableMapping[str, str]) -> bool:
     return True
 
 
-def _is_taken(claim: Claim, pid: int) -> bool:
+def is_taken(claim: Claim, pid: int) -> bool:
     """Whether another living process holds the slot; a pid that was reused is another process."""
     reader = PageReader(claim.page)
     try:

@@ -68,6 +68,7 @@ class Recorder:
         """A group of this name is gone; its numbers stay in the record but mean nobody any more."""
         for number in [number for number, known in self._names.items() if known == name]:
             del self._names[number]
+            self._completed.pop(number, None)
             self._stale.add(number)
 
     def read(self) -> tuple[dict[str, Seq], bool]:

@@ -86,7 +86,7 @@ def _without_probe(environ: MutableMapping[str, str], pipe: EventPipe, *, forked
     if claim is None:
         return Link(rank, None, pipe, "the agent has no progress page")
     writer = SlotWriter(claim.page, claim.slot)
-    if boot._is_taken(claim, pid):  # noqa: SLF001 - one way to tell, the probe's
+    if boot.is_taken(claim, pid):
         writer.close()
         return Link(reason=CHILD)
     writer.claim(rank=rank, pid=pid, start_ticks=start_ticks(pid))
