@@ -265,6 +265,19 @@ def test_without_exit_hang_detection_ranks_may_linger() -> None:
     assert not job.times_of(Confirmed)
 
 
+# Silence of everybody.
+
+
+def test_a_job_in_which_nobody_waits_for_anybody_is_given_45_seconds() -> None:
+    job = Job()
+    job.train(60)
+    quiet_from = job.now - job.started
+    job.run(44)
+    assert not job.times_of(Confirmed)
+    job.run(10)
+    assert job.times_of(Confirmed)[0] - quiet_from <= 50
+
+
 # Groups.
 
 

@@ -8,18 +8,25 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
+
+import msgspec
 
 from rankscope.agent.observe import Observer
 from rankscope.agent.records import Records
 from rankscope.agent.workers import Launch, WorkerRef
 from rankscope.diag.capture import Target, capture_ranks
+from rankscope.diag.capture.pystack import collects_garbage
 from rankscope.diag.capture.samples import sample_ranks
 from rankscope.diag.classify import Catalogue, communicating_ranks, diagnose, looping_ranks
 from rankscope.diag.live import source_line
 from rankscope.diag.model import Diagnosis, ExitFacts, JobSnapshot, RankSnapshot
 from rankscope.diag.store.events import iso_time
+
+_GARBAGE_SECONDS: Final = 4.0
+"""Seconds for asking whether a rank that seems to loop is collecting garbage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +46,16 @@ class Incident:
     silent_seconds: float | None = None
     samples: tuple[JobSnapshot, ...] = ()
     overdue: bool = False
+
+
+def _collecting(targets: Iterable[Target]) -> frozenset[int]:
+    """The ranks that are collecting garbage."""
+    deadline = time.monotonic() + _GARBAGE_SECONDS
+    return frozenset(one.rank for one in targets if collects_garbage(one.pid, deadline=deadline))
+
+
+def _without(look: JobSnapshot, ranks: frozenset[int]) -> JobSnapshot:
+    return msgspec.structs.replace(look, ranks=tuple(one for one in look.ranks if one.rank not in ranks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +126,11 @@ class EvidenceTaker:
             if look
         )
         found = looping_ranks(looks, catalogue=self._catalogue, source_line=source_line)
+        collecting = _collecting(target for target in targets if target.rank in found)
+        if collecting:
+            # A collection owns the GIL at whatever line began it: those looks tell nothing of these ranks.
+            looks = tuple(_without(look, collecting) for look in looks)
+            found = {rank: loop for rank, loop in found.items() if rank not in collecting}
         return Samples(
             looks,
             loops=frozenset(rank for rank, loop in found.items() if loop == "user"),

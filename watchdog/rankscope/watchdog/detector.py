@@ -24,6 +24,7 @@ from typing import Literal
 
 from rankscope.watchdog.limits import (
     ALIVE_AGAIN_AFTER,
+    ALL_QUIET_AFTER,
     LIBRARY_LOOP_LIMIT,
     LOOK_AGAIN_AFTER,
     OVERDUE,
@@ -318,7 +319,7 @@ class Detector:
             return self._thresholds.exit_limit, "some ranks have finished"
         if self.clocks.little_known:
             return self.clocks.within_interval(QUIET_CEILING), "the job is little known yet"
-        return 0.0, ""
+        return self.clocks.within_interval(ALL_QUIET_AFTER), "all may be waiting for the same"
 
     # After publication.
 

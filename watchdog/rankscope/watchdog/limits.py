@@ -70,6 +70,9 @@ FEW_SIGNS: Final = 20
 """Signs of progress up to which a job in which nobody waits is too little known for a short limit."""
 ALIVE_AGAIN_AFTER: Final = 90.0
 """Seconds of silence at which a rank that polls or loops, told as information so far, is looked at again."""
+ALL_QUIET_AFTER: Final = 45.0
+"""Seconds a job is given in which nobody waits for anybody: at the end of an epoch, or in a save to a slow
+share, all ranks are quiet (20 s were a false alarm); whoever waits for a rank shows earlier."""
 LOOK_AGAIN_AFTER: Final = 60.0
 """Seconds of silence from which what could not be told is looked at again, then at each doubling."""
 

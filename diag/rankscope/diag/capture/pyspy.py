@@ -11,12 +11,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shutil
 import signal
-import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from rankscope.diag import proc
@@ -33,7 +30,7 @@ from rankscope.diag.capture.plan import (
     not_python,
     plan_capture,
 )
-from rankscope.diag.capture.tool import ToolRun, run_tool
+from rankscope.diag.capture.tool import ToolRun, find_tool, run_tool
 from rankscope.diag.model import ProcessFacts, ThreadStack
 from rankscope.diag.read.pyspy import parse_pyspy_json
 
@@ -87,8 +84,7 @@ class _Attempt:
 
 def find_pyspy() -> str | None:
     """Path of py-spy: beside this Python, else on ``PATH``."""
-    beside = Path(sys.executable).parent / "py-spy"
-    return str(beside) if os.access(beside, os.X_OK) else shutil.which("py-spy")
+    return find_tool("py-spy")
 
 
 def capture_process(

@@ -11,12 +11,14 @@ import io
 import logging
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 _KILL_SECONDS: Final = 2.0
@@ -37,6 +39,12 @@ class ToolRun:
     code: int | None
     stdout: bytes = b""
     stderr: str = ""
+
+
+def find_tool(name: str) -> str | None:
+    """Path of a tool: beside this Python, else on ``PATH``."""
+    beside = Path(sys.executable).parent / name
+    return str(beside) if os.access(beside, os.X_OK) else shutil.which(name)
 
 
 def run_tool(command: Sequence[str], *, deadline: float) -> ToolRun:
