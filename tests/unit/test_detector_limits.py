@@ -278,6 +278,21 @@ def test_a_job_in_which_nobody_waits_for_anybody_is_given_45_seconds() -> None:
     assert job.times_of(Confirmed)[0] - quiet_from <= 50
 
 
+def test_a_gap_that_ended_under_suspicion_is_learned_although_the_look_woke_the_rank() -> None:
+    job = Job()
+    job.train(10)
+    wait_for(job, culprit=2)
+    job.run(8)
+    assert clocks_of(job) == ["quiet"]
+    job.run(2, polling(2))
+    job.train(10)
+    wait_for(job, culprit=2)
+    job.run(19)
+    assert clocks_of(job) == ["quiet"]
+    job.run(4)
+    assert clocks_of(job) == ["quiet", "quiet"]
+
+
 # Groups.
 
 

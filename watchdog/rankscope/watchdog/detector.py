@@ -67,6 +67,7 @@ State = Literal["watching", "suspected", "confirming", "confirmed", "acting"]
 class _Suspicion:
     said: Suspected
     taken_at: float
+    quiet_from: float
     a_taken: bool = False
     communicating: frozenset[int] = frozenset()
 
@@ -184,7 +185,11 @@ class Detector:
             self.clocks.learn_loop(gap)
         if self._silence.last_busy > self._silence.last_progress:
             self.clocks.learn_busy(gap)
-        self.clocks.learn_quiet(self._silence.quiet_for(now))
+        quiet_from = now - self._silence.quiet_for(now)
+        if self._suspicion is not None:
+            # The look itself wakes a quiet rank for a moment, which is no liveliness.
+            quiet_from = min(quiet_from, self._suspicion.quiet_from)
+        self.clocks.learn_quiet(now - quiet_from)
 
     def _stopped(self, tick: Tick) -> tuple[Instruction, ...]:
         """The whole job is stopped by a signal: nothing before counts, and nobody is to blame."""
@@ -233,7 +238,8 @@ class Detector:
 
     def _suspect(self, said: Suspected, now: float) -> tuple[Instruction, ...]:
         self.state = "suspected"
-        self._suspicion = _Suspicion(said, taken_at=now)
+        quiet_from = now - self._silence.quiet_for(now)
+        self._suspicion = _Suspicion(said, taken_at=now, quiet_from=quiet_from)
         works = bool(said.waiting) and said.sink_class == "busy"
         return (said, Capture("a", samples_of=said.suspects if works else ()))
 
@@ -251,7 +257,9 @@ class Detector:
         said = self._thresholds.suspected(reason, "loop", event.now, self.clocks.loop_limit())
         said = replace(said, sampled=True, again=self._memory.published)
         self.state = "confirming"
-        self._suspicion = _Suspicion(said, event.now, a_taken=True, communicating=event.communicating)
+        self._suspicion = _Suspicion(
+            said, event.now, quiet_from=event.now, a_taken=True, communicating=event.communicating
+        )
         return (said, Capture("b"))
 
     def _want_second(self, now: float) -> tuple[Instruction, ...]:
