@@ -199,6 +199,9 @@ def test_an_expired_timer_is_evidence_first_and_its_signal_last(tmp_path: Path) 
         assert confirmed.data["reason"] == "timer epoch of rank 0 expired"
         (failed,) = job.events("worker.failed")
         assert failed.data["exit_code"] == -signal.SIGKILL
+        decided = job.events("decision")[0]
+        assert "timer 'epoch' of process" in str(decided.data["reason"])
+        assert names.index("incident.confirmed") < names.index("decision") < names.index("worker.failed")
 
 
 def test_a_worker_blocked_in_the_kernel_ends_the_job_with_75_and_no_restart(tmp_path: Path) -> None:

@@ -11,38 +11,26 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from pathlib import Path
-from typing import Protocol
 
 import pytest
+from tests.timers_factory import (
+    DEADLINE,
+    OUR_CLIENT,
+    Starter,
+    Watched,
+    a_watched_server,
+    let_pass,
+    programs,
+    said,
+    tell,
+    until,
+)
 from torch.distributed.elastic.timer import api as torch_api
 from torch.distributed.elastic.timer.file_based_local_timer import FileTimerClient as TorchClient
 
 from rankscope.watchdog.timers import Event, FileTimerClient, FileTimerRequest, FileTimerServer, expires
-
-DEADLINE = 30.0
-OUR_CLIENT = "from rankscope.watchdog.timers import FileTimerClient\n"
-
-
-class Starter(Protocol):
-    """Starts Python programs that the test's end kills."""
-
-    def __call__(self, text: str, *arguments: str) -> subprocess.Popen[str]: ...
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Wait for a condition; fails after the deadline."""
-    end = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < end, "the condition did not come true"
-        time.sleep(0.005)
-
-
-def let_pass(seconds: float) -> None:
-    """Let real time pass that is the very subject of a test."""
-    end = time.monotonic() + seconds
-    until(lambda: time.monotonic() >= end)
 
 
 @pytest.fixture
@@ -51,70 +39,20 @@ def path(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def program() -> Generator[Starter, None, None]:
-    started: list[subprocess.Popen[str]] = []
-
-    def start(text: str, *arguments: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-c", text, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        started.append(process)
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
-
-
-class Watched:
-    """A server as the agent has it, with what it was told."""
-
-    def __init__(self, path: str, is_known_pid: Callable[[int], bool] | None = None) -> None:
-        self.expired: list[tuple[int, list[str]]] = []
-        self.events: list[Event] = []
-        self.server = FileTimerServer(
-            path,
-            "run",
-            on_expired=self._on_expired,
-            on_event=self.events.append,
-            is_known_pid=is_known_pid,
-        )
-
-    def _on_expired(self, pid: int, requests: tuple[FileTimerRequest, ...]) -> None:
-        self.expired.append((pid, [request.scope_id for request in requests]))
-
-    def requests(self) -> int:
-        return self.server.counts().requests
+def program() -> Generator[Starter]:
+    yield from programs()
 
 
 @pytest.fixture
-def stalled(path: str) -> Generator[Watched, None, None]:
+def stalled(path: str) -> Generator[Watched]:
     """A server whose pipe is there but which does not read yet."""
-    watched = Watched(path)
-    yield watched
-    watched.server.stop()
+    yield from a_watched_server(path, started=False)
 
 
 @pytest.fixture
 def watched(stalled: Watched) -> Watched:
     stalled.server.start()
     return stalled
-
-
-def said(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
-
-
-def tell(process: subprocess.Popen[str], line: str) -> None:
-    assert process.stdin is not None
-    process.stdin.write(line + "\n")
-    process.stdin.flush()
 
 
 def test_torchs_client_and_expires_work_with_our_server(path: str, watched: Watched) -> None:

@@ -265,6 +265,29 @@ def test_without_exit_hang_detection_ranks_may_linger() -> None:
     assert not job.times_of(Confirmed)
 
 
+# Timers.
+
+
+def test_progress_does_not_end_the_evidence_of_an_expired_timer() -> None:
+    job = Job()
+    job.train(10)
+    job.expire_timer(rank=1)
+    job.train(10)
+    assert clocks_of(job) == ["timer"]
+    assert job.last(Confirmed).clock == "timer"
+    assert not job.times_of(Cleared)
+
+
+def test_a_timer_that_expires_under_suspicion_keeps_the_evidence_coming() -> None:
+    job = Job()
+    job.train(10)
+    wait_for(job, culprit=2)
+    job.run(9)
+    job.expire_timer(rank=1)
+    job.train(10)
+    assert job.last(Confirmed).clock == "timer"
+
+
 # Silence of everybody.
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rankscope.agent.policy import History, OnHang, decide_on_failure, decide_on_hang
+from rankscope.agent.policy import History, OnHang, decide_on_failure, decide_on_hang, decide_on_timer
 from rankscope.diag.model import Decision, Diagnosis
 
 
@@ -82,3 +82,34 @@ def test_a_failure_is_put_into_words() -> None:
     assert restarted.reason.endswith("restart 3 of 3")
     failed = decide_on_failure(a_diagnosis(2), restarts_left=0, restarts_allowed=3, time="t")
     assert (failed.action, failed.exit_code) == ("fail", 1)
+
+
+@pytest.mark.parametrize("on_hang", ["log", "notify", "hold"])
+def test_an_expired_timer_of_a_job_that_is_to_be_left_alone_sends_no_signal(on_hang: OnHang) -> None:
+    decision, send = decide_timer(on_hang=on_hang)
+    assert (decision.action, send) == (on_hang, False)
+    assert f"--on-hang {on_hang}" in decision.reason
+
+
+@pytest.mark.parametrize(("left", "action"), [(2, "restart"), (0, "fail")])
+def test_an_expired_timer_of_a_rank_sends_its_signal_and_says_what_follows(left: int, action: str) -> None:
+    decision, send = decide_timer(left=left)
+    assert (decision.action, send) == (action, True)
+    assert "SIGKILL, as it asked" in decision.reason
+
+
+def test_an_expired_timer_of_a_rank_s_child_is_told_and_carried_out() -> None:
+    decision, send = decide_timer(is_rank=False)
+    assert (decision.action, send) == ("notify", True)
+
+
+def decide_timer(*, on_hang: OnHang = "auto", left: int = 1, is_rank: bool = True) -> tuple[Decision, bool]:
+    return decide_on_timer(
+        "timer 'epoch' of process 7 (rank 2)",
+        signal_name="SIGKILL",
+        is_rank=is_rank,
+        history=History(restarts_left=left, restarts_allowed=3),
+        on_hang=on_hang,
+        time="2026-11-29T16:40:00Z",
+        incident="one",
+    )

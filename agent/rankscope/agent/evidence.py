@@ -38,6 +38,7 @@ class Incident:
         silent_seconds: how long no progress was seen, ``None`` when that was not the reason.
         samples: looks at working ranks in quick succession.
         overdue: whether the silence is ten times what working ranks are given.
+        kept: whether it is stored even when all turns out to be well.
     """
 
     id: str
@@ -46,6 +47,7 @@ class Incident:
     silent_seconds: float | None = None
     samples: tuple[JobSnapshot, ...] = ()
     overdue: bool = False
+    kept: bool = False
 
 
 def _collecting(targets: Iterable[Target]) -> frozenset[int]:
@@ -164,7 +166,7 @@ class EvidenceTaker:
         return communicating_ranks(snapshot, self._catalogue)
 
     def judge(self, incident: Incident) -> Diagnosis:
-        """Diagnose an incident and store snapshots and diagnosis; health leaves no incident behind."""
+        """Diagnose an incident and store it all; one that turns out to be well only if it is to be kept."""
         diagnosis = diagnose(
             (incident.a, incident.b),
             catalogue=self._catalogue,
@@ -175,7 +177,7 @@ class EvidenceTaker:
             silent_seconds=incident.silent_seconds,
             overdue=incident.overdue,
         )
-        if diagnosis.verdict == "Healthy":
+        if diagnosis.verdict == "Healthy" and not incident.kept:
             return diagnosis
         self.store(incident)
         self._records.diagnosis(incident.id, diagnosis)

@@ -211,6 +211,11 @@ class Observer:
         pid, ticks = self._claims.get(worker.rank, (worker.pid, worker.start_ticks))
         return (pid, ticks) if proc.start_ticks(pid) == ticks else (worker.pid, worker.start_ticks)
 
+    def rank_above(self, pid: int) -> int:
+        """The rank that process ``pid`` is or descends from, -1 for none."""
+        ranks = {worker.pid: worker.rank for worker in self._launch.workers}
+        return next((rank for above, rank in ranks.items() if proc.descends_from(pid, (above,))), -1)
+
     def worker_of(self, pid: int) -> WorkerRef | None:
         """The worker whose rank is process ``pid``."""
         return next((worker for worker in self._launch.workers if self.process(worker)[0] == pid), None)

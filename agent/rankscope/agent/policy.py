@@ -8,7 +8,7 @@ sentence that a person can act on.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 from rankscope.diag.model import Decision, Diagnosis
 
@@ -102,6 +102,36 @@ def decide_on_failure(
         culprits=diagnosis.culprits,
         exit_code=1 if action == "fail" else None,
     )
+
+
+def decide_on_timer(
+    what: str, *, signal_name: str, is_rank: bool, history: History, on_hang: OnHang, time: str, incident: str
+) -> tuple[Decision, bool]:
+    """Decide about a worker's own timer that has expired, with the evidence stored.
+
+    Args:
+        what: which timer of whom, for a person.
+        signal_name: the signal that it asked for.
+        is_rank: whether the process that set it is a rank, and no child of one.
+        history: restarts left and allowed.
+        on_hang: ``log``, ``notify`` and ``hold`` leave the process as it is.
+        time: when this is decided, ISO 8601.
+        incident: where the evidence lies.
+
+    Returns:
+        The decision, and whether the signal is sent.
+    """
+    send = on_hang not in ("log", "notify", "hold")
+    action: Literal["log", "notify", "hold", "restart", "fail"] = "notify"
+    then = "it gets {}, as it asked"
+    if not send:
+        action = cast("Literal['log', 'notify', 'hold']", on_hang)
+        then = f"--on-hang {on_hang} leaves it as it is: {{}} is not sent"
+    elif is_rank:
+        action = "restart" if history.restarts_left > 0 else "fail"
+        then += f"; {history.restarts_left} of {history.restarts_allowed} restarts are left"
+    reason = f"{what} has expired; {then.format(signal_name)}"
+    return Decision(action=action, reason=reason, time=time, incident=incident or None), send
 
 
 def decide_on_stuck_kernel(diagnosis: Diagnosis | None, *, time: str) -> Decision:

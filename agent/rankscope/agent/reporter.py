@@ -2,9 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from rankscope.diag.model import Diagnosis
 from rankscope.watchdog.detector import Detector
 from rankscope.watchdog.observations import ActDue, Cleared, Confirmed, Recovered, Suspected
+
+
+@dataclass(frozen=True, slots=True)
+class TimerSignal:
+    """What an expired timer asked for.
+
+    Attributes:
+        pid: process that set it.
+        rank: the rank that this process is or descends from, -1 for none.
+        scope: its name.
+        number: the signal.
+    """
+
+    pid: int
+    rank: int
+    scope: str
+    number: int
 
 
 class Reporter:
@@ -25,8 +44,8 @@ class Reporter:
     def on_diagnosed(self, diagnosis: Diagnosis, confirmed: Confirmed) -> None:
         """A confirmed hang has a stored diagnosis."""
 
-    def on_timer_signal(self, pid: int, number: int) -> None:
-        """Evidence is stored; ``number`` is the signal that an expired timer of ``pid`` asked for."""
+    def on_timer_due(self, timer: TimerSignal, incident: str) -> None:
+        """Evidence of an expired timer is stored: decide, and send the signal it asked for last of all."""
 
     def on_recovered(self, diagnosis: Diagnosis, recovered: Recovered) -> None:
         """A published hang went away by itself."""

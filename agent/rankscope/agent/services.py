@@ -182,6 +182,10 @@ class Services:
         """When each pid last acquired or released a timer."""
         return self._timers.last_request_times() if self._timers is not None else {}
 
+    def timer_is_overrun(self, pid: int, scope: str) -> bool:
+        """Whether a process is still in the block whose timer expired."""
+        return self._timers is not None and self._timers.is_overrun(pid, scope)
+
     def forget_timers(self, pids: list[int]) -> None:
         """Drop the timers of workers that are being stopped."""
         if self._timers is not None:

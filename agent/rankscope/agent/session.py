@@ -6,7 +6,6 @@ What is decided is handed to the main thread through ``take_due``; nothing here 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import threading
@@ -20,9 +19,9 @@ from rankscope.agent.evidence import EvidenceTaker, Incident
 from rankscope.agent.health import Phase
 from rankscope.agent.ledger import Ledger
 from rankscope.agent.observe import Observer
-from rankscope.agent.policy import History, decide_on_hang
+from rankscope.agent.policy import History, decide_on_hang, decide_on_timer
 from rankscope.agent.records import Records
-from rankscope.agent.reporter import Reporter
+from rankscope.agent.reporter import Reporter, TimerSignal
 from rankscope.agent.services import Services
 from rankscope.agent.settings import Settings
 from rankscope.agent.watch import Watch
@@ -308,14 +307,32 @@ class Session(Reporter):
             with self._lock:
                 self._due = decision
 
-    def on_timer_signal(self, pid: int, number: int) -> None:
-        """Last of all, after evidence: the signal that a worker's expired timer asked for."""
-        if self._is_ours(pid):
-            self.console.say(
-                f"a timer of process {pid} has expired: {signal.Signals(number).name}, as it asked"
-            )
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
+    def on_timer_due(self, timer: TimerSignal, incident: str) -> None:
+        """Decide about an expired timer; the signal it asked for comes last, unless its block has ended."""
+        if not self._is_ours(timer.pid):
+            return
+        what = f"timer {timer.scope!r} of process {timer.pid} (rank {timer.rank})"
+        if not self.services.timer_is_overrun(timer.pid, timer.scope):
+            self.console.say(f"{what} had expired, its block has ended since: no signal is sent")
+            return
+        left, allowed = self.restarts()
+        name = signal.Signals(timer.number).name
+        decision, send = decide_on_timer(
+            what,
+            signal_name=name,
+            is_rank=self.launch is not None and any(one.pid == timer.pid for one in self.launch.workers),
+            history=History(restarts_left=left, restarts_allowed=allowed),
+            on_hang=self.settings.on_hang,
+            time=iso_time(time.time()),
+            incident=incident,
+        )
+        self.ledger.decided(decision)
+        self.console.say(f"{decision.action}: {decision.reason}")
+        if send:
+            try:
+                os.kill(timer.pid, timer.number)
+            except OSError as error:
+                self.console.say(f"{name} could not be sent to process {timer.pid}: {error.strerror}")
 
     def _stored_at(self, diagnosis: Diagnosis) -> str:
         if diagnosis.incident is None or not self.records.usable:

@@ -20,7 +20,7 @@ from rankscope.agent.collector import Collector
 from rankscope.agent.evidence import EvidenceTaker, Incident, Samples
 from rankscope.agent.exits import ExitWatch
 from rankscope.agent.observe import Observer
-from rankscope.agent.reporter import Reporter
+from rankscope.agent.reporter import Reporter, TimerSignal
 from rankscope.agent.workers import Launch
 from rankscope.diag.model import Diagnosis, ExitFacts, JobSnapshot
 from rankscope.watchdog.detector import Detector
@@ -112,7 +112,8 @@ class Watch:
         self._samples = Samples()
         self._diagnosis: Diagnosis | None = None
         self._recovered: Recovered | None = None
-        self._signals: list[tuple[int, int]] = []
+        self._stored = self._judging = False
+        self._signals: list[TimerSignal] = []
         self.raised: JobSnapshot | None = None
         self._raised_done = threading.Event()
         self._stopping = False
@@ -262,6 +263,7 @@ class Watch:
         self._launch, self._observer, self._page = launch, observer, page
         self._incident, self._diagnosis, self._recovered = "", None, None
         self._snapshots, self._samples = {}, Samples()
+        self._judging = False
         self.raised = None
         self._raised_done.clear()
         self._exits.watch(launch.workers)
@@ -281,25 +283,25 @@ class Watch:
         self.detector.handle(CycleStarted(time.monotonic()))
 
     def _on_timer(self, pid: int, scope: str, number: int) -> None:
+        rank = self._observer.rank_above(pid) if self._observer else -1
         if number > 0:
-            self._signals.append((pid, number))
-        worker = self._observer.worker_of(pid) if self._observer else None
-        rank = worker.rank if worker else -1
+            self._signals.append(TimerSignal(pid, rank, scope, number))
         if self._enabled:
             self._carry_out(self.detector.handle(TimerExpired(time.monotonic(), rank, scope)))
 
     def _send_timer_signals(self) -> None:
         """Timers have the last word: evidence of the suspicion they raised is taken first."""
         state = self.detector.state
-        if state in ("suspected", "confirming") or (state == "confirmed" and self._diagnosis is None):
+        if state in ("suspected", "confirming") or self._judging:
             return
         signals, self._signals = self._signals, []
-        for pid, number in signals:
-            self._reporter.on_timer_signal(pid, number)
+        for each in signals:
+            self._reporter.on_timer_due(each, self._incident if self._stored else "")
 
     def _on_suspected(self, suspected: Suspected) -> None:
         if not suspected.again or not self._incident:
             self._incident = self._new_incident()
+            self._stored = False
             self._diagnosis = self._recovered = None
         first = self._snapshots.get("sampled") if suspected.sampled else None
         self._snapshots = {"a": first} if first is not None else {}
@@ -353,8 +355,10 @@ class Watch:
             silent,
             samples=self._samples.looks,
             overdue=confirmed.overdue,
+            kept=confirmed.clock == "timer",
         )
         cycle = self._cycle
+        self._judging = True
 
         def judge() -> None:
             try:
@@ -371,7 +375,9 @@ class Watch:
         diagnosis = judged.diagnosis
         if judged.cycle != self._cycle:
             return
+        self._judging = False
         healthy = diagnosis.verdict == "Healthy"
+        self._stored = not healthy or judged.confirmed.clock == "timer"
         before = self._diagnosis
         if not healthy:
             self._diagnosis = diagnosis

@@ -4,6 +4,7 @@ It is told what was observed and answers what to do next. It never names a culpr
 does) and never stops anything (``agent.policy`` decides). Transitions::
 
     watching    limit passed, timer expired      -> suspected    Suspected, Capture a
+    (a timer's suspicion ends with Confirmed, whatever progress is made)
     watching    a working rank is waited for     -> watching     Sample
     watching    the samples show a Python loop   -> confirming   Suspected, Capture b
     suspected   progress                         -> watching     Cleared
@@ -170,14 +171,23 @@ class Detector:
         gap = self._silence.seconds(now)
         if not staged:
             self._learn(now, gap)
-        state, self.state = self.state, "watching"
-        published = self._memory.published
+        state, published = self.state, self._memory.published
         self._silence.progress(now)
         self._memory = _Memory()
+        if self._looks_at_a_timer:
+            # It has expired whatever the job does: evidence comes before the signal it asks for.
+            return self._advance(now)
+        self.state = "watching"
         self._suspicion = None
         if published:
             return (Recovered(gap),)
         return (Cleared("progress was seen", gap),) if state in ("suspected", "confirming") else ()
+
+    @property
+    def _looks_at_a_timer(self) -> bool:
+        suspicion = self._suspicion
+        looking = self.state in ("suspected", "confirming")
+        return looking and suspicion is not None and suspicion.said.clock == "timer"
 
     def _learn(self, now: float, gap: float) -> None:
         """A gap that ended by itself, under the clocks that ran in it."""
@@ -301,6 +311,7 @@ class Detector:
                 suspects=self.situation.sinks,
                 waiting=self.situation.waiting,
                 sink_class=self.situation.sink_class,
+                clock=suspicion.said.clock,
                 overdue=silent >= OVERDUE * self.clocks.busy_limit(),
             ),
         )
@@ -384,6 +395,9 @@ class Detector:
         return min(2 * silent, overdue) if waits_for_it else 2 * silent
 
     def _timer_expired(self, event: TimerExpired) -> tuple[Instruction, ...]:
+        if self._suspicion is not None and self.state in ("suspected", "confirming"):
+            # The evidence that is being taken serves both.
+            self._suspicion.said = replace(self._suspicion.said, clock="timer")
         if self.state != "watching":
             return ()
         reason = f"timer {event.scope} of rank {event.rank} expired"

@@ -197,6 +197,7 @@ class Confirmed:
     Attributes:
         since: when the last progress was seen.
         sink_class: how the suspects behave; ``busy`` is published as suspected, not confirmed.
+        clock: whose limit was passed; after ``timer`` the job may have made progress all the while.
         overdue: whether the silence is ten times what working ranks are given.
     """
 
@@ -205,6 +206,7 @@ class Confirmed:
     suspects: tuple[int, ...]
     waiting: tuple[int, ...]
     sink_class: SinkClass
+    clock: Clock = "quiet"
     overdue: bool = False
 
 

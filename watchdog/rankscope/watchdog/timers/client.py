@@ -183,9 +183,16 @@ class FileTimerClient:
     def close(self) -> None:
         """Close the descriptor; the next call opens it again. Not while another thread calls."""
         with self._locked():
-            if not self._busy:
-                self._direct = False
+            if self._busy:
+                return
+            self._busy, self._direct = True, False
+            try:
                 self._connection.close()
+            finally:
+                self._busy = False
+            if self._unsent:
+                # Left by a signal handler meanwhile.
+                self._flush()
 
     def _forget(self) -> None:
         self._pid = os.getpid()
@@ -267,27 +274,37 @@ class FileTimerClient:
     def _send_what_is_held_back(self) -> _Outcome:
         connection, may_open = self._connection, True
         while self._unsent:
-            if not connection.is_open:
-                if not (may_open and self._reconnect()):
-                    if connection.is_short:
-                        return _Outcome.FULL
-                    # What runs is in _running, and a new server has nothing to release.
-                    self._unsent.clear()
-                    return _Outcome.ABSENT
-                may_open = False
-            scope_id, line = next(iter(self._unsent.items()))
-            try:
-                line = self._unsent.pop(scope_id, line)
-                connection.write(line)
-            except BaseException as error:
-                # Back to the others, unless a signal handler has put a newer state there.
-                self._unsent.setdefault(scope_id, line)
-                if isinstance(error, BlockingIOError):
+            # A copy: a signal handler may add to it at any time.
+            for scope_id in tuple(self._unsent):
+                if not connection.is_open:
+                    if not (may_open and self._reconnect()):
+                        if connection.is_short:
+                            return _Outcome.FULL
+                        # What runs is in _running, and a new server has nothing to release.
+                        self._unsent.clear()
+                        return _Outcome.ABSENT
+                    may_open = False
+                if self._write_held_back(scope_id) is _Outcome.FULL:
                     return _Outcome.FULL
-                if not isinstance(error, OSError):
-                    raise
-                self._lose(error)
         self._direct = connection.is_ours
+        return _Outcome.SENT
+
+    def _write_held_back(self, scope_id: str) -> _Outcome:
+        """Write one line; when the server is lost over it, the connection says so."""
+        line = self._unsent.get(scope_id)
+        if line is None:
+            return _Outcome.SENT
+        try:
+            line = self._unsent.pop(scope_id, line)
+            self._connection.write(line)
+        except BaseException as error:
+            # Back to the others, unless a signal handler has put a newer state there.
+            self._unsent.setdefault(scope_id, line)
+            if isinstance(error, BlockingIOError):
+                return _Outcome.FULL
+            if not isinstance(error, OSError):
+                raise
+            self._lose(error)
         return _Outcome.SENT
 
     def _lose(self, error: OSError) -> None:

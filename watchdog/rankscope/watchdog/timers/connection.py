@@ -113,6 +113,8 @@ class PipeConnection:
         # In one piece: this is nearly all that a call costs. Only a pipe has a size, and few have that of
         # our server's; asking for it takes a third of the time that the inode takes.
         kept, size = self.kept, self._kept_size
+        if kept < 0:
+            raise OSError(errno.EBADF, _NOT_OURS)
         if fcntl.fcntl(kept, fcntl.F_GETPIPE_SZ) != size if size else os.fstat(kept)[:3] != self._kept:
             raise OSError(errno.EBADF, _NOT_OURS)
         if _handler_of(signals.SIGPIPE) == signals.SIG_DFL:

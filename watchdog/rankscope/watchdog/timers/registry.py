@@ -68,6 +68,7 @@ class TimerRegistry:
 
     def __init__(self) -> None:
         self._timers: dict[tuple[int, str], _Timer] = {}
+        self._fired: set[tuple[int, str]] = set()
         self._bound = math.inf
         self._withheld_from = self._withheld_until = -math.inf
 
@@ -86,6 +87,7 @@ class TimerRegistry:
                 A request of ours says when it was written, and gets the time that it was on its way.
         """
         key = request[:2]
+        self._fired.discard(key)
         if request.expiration_time < 0:
             self._timers.pop(key, None)
             return
@@ -110,6 +112,7 @@ class TimerRegistry:
         for timer in due:
             by_pid.setdefault(timer.request.worker_pid, []).append(timer)
             del self._timers[timer.request[:2]]
+            self._fired.add(timer.request[:2])
         self._bound = min((t.deadline for t in self._timers.values()), default=math.inf)
         return [
             ExpiredTimers(pid, tuple(t.request for t in timers), min(t.since for t in timers))
@@ -132,10 +135,15 @@ class TimerRegistry:
         """Forget the timers of these processes."""
         for key in [key for key in self._timers if key[0] in pids]:
             del self._timers[key]
+        self._fired = {key for key in self._fired if key[0] not in pids}
+
+    def is_overrun(self, pid: int, scope: str) -> bool:
+        """Whether a timer expired and has neither been given up nor set again since."""
+        return (pid, scope) in self._fired
 
     def pids(self) -> set[int]:
-        """Processes that hold a timer."""
-        return {pid for pid, _scope in self._timers}
+        """Processes that hold a timer, or overran one."""
+        return {pid for pid, _scope in (*self._timers, *self._fired)}
 
     def active(self, now: float) -> list[ActiveTimer]:
         """All running timers, the next to expire first."""

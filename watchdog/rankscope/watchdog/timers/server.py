@@ -145,6 +145,11 @@ class FileTimerServer:
         with self._lock:
             return self._registry.active(time.monotonic())
 
+    def is_overrun(self, pid: int, scope: str) -> bool:
+        """Whether a timer expired and has neither been given up nor set again since."""
+        with self._lock:
+            return self._registry.is_overrun(pid, scope)
+
     def last_request_times(self) -> dict[int, float]:
         """When each process was last heard (CLOCK_MONOTONIC, seconds): a timer call is progress."""
         with self._lock:
