@@ -1,4 +1,4 @@
-"""``make faults``: runs the fault matrix, one real job after the other, and prints expected against found.
+"""``make faults``: runs the fault matrix, real jobs two at a time, and prints expected against found.
 
 Exit status: 0 when every row is right, 1 when one is wrong, 2 for a wrong command line.
 """
@@ -10,16 +10,16 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from types import FrameType
 
-from tests.faults import trial
-from tests.faults.matrix import ANYWHERE, ROWS, Answer, Row
-
-_WIDTHS = (17, 9, 16, 9, 13, 14)
-_HEADINGS = ("row", "", "class", "culprit", "kind", "function")
+from tests.faults import table, trial
+from tests.faults.matrix import ROWS
+from tests.faults.rows import SUITES, Found, Row, differences
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,16 +27,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     signal.signal(signal.SIGTERM, _end)
     rows = [row for row in ROWS if not options.only or row.name in options.only]
+    rows = [row for row in rows if not options.suite or row.suite in options.suite]
     keep: Path | None = options.keep
     folder = Path(tempfile.mkdtemp(prefix="rankscope-faults-")) if keep is None else keep
-    begin = time.monotonic()
-    print(_line(_HEADINGS, "seconds"), flush=True)
+    began = time.monotonic()
+    print(table.heading(), flush=True)
     try:
-        wrong = [row.name for row in rows if not _run(row, folder)]
+        trials = _run_all(rows, folder, repeat=options.repeat, jobs=options.jobs)
     finally:
         if keep is None:
             shutil.rmtree(folder, ignore_errors=True)
-    minutes = (time.monotonic() - begin) / 60
+    wrong = [
+        row.name for row, found in trials.items() if any(differences(row.expected, one) for one in found)
+    ]
+    minutes = (time.monotonic() - began) / 60
+    if len(rows) * options.repeat > 1:
+        print(f"\n{table.summary(trials)}")
     verdict = f"wrong: {', '.join(wrong)}" if wrong else "all right"
     print(f"\n{len(rows)} rows in {minutes:.1f} minutes, {verdict}")
     return 1 if wrong else 0
@@ -49,39 +55,50 @@ def _parser() -> argparse.ArgumentParser:
         "--only", action="append", choices=names, metavar="NAME", help=f"run this row: {', '.join(names)}"
     )
     parser.add_argument(
+        "--suite", action="append", choices=SUITES, help="run the rows of this suite; may be repeated"
+    )
+    parser.add_argument("--repeat", type=_positive, default=1, metavar="N", help="run each row so often")
+    parser.add_argument("--jobs", type=_positive, default=2, metavar="N", help="rows at a time (default: 2)")
+    parser.add_argument(
         "--keep", type=Path, metavar="FOLDER", help="keep every job's records and output here"
     )
     return parser
 
 
-def _run(row: Row, folder: Path) -> bool:
-    found = trial.run(row, folder / f"{row.name}-{time.monotonic_ns()}")
-    wrong = row.expected.differs_in(found.answer)
-    print(_line((row.name, "expected", *_cells(row.expected)), ""))
-    seconds = "-" if found.seconds is None else f"{found.seconds:.1f}"
-    print(
-        _line(("", "found", *_cells(found.answer)), seconds), f"wrong: {', '.join(wrong)}" if wrong else "ok"
-    )
-    if wrong:
-        print(f"    {row.what}")
-    if found.remark and (wrong or found.seconds is None):
-        print(f"    {found.remark}")
-    sys.stdout.flush()
-    return not wrong
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError
+    return value
 
 
-def _cells(answer: Answer) -> tuple[str, ...]:
-    function = "any" if answer.function == ANYWHERE else answer.function
-    return (answer.verdict, answer.culprits, answer.kind, function)
+def _run_all(rows: Sequence[Row], folder: Path, *, repeat: int, jobs: int) -> dict[Row, list[Found]]:
+    """Every row so often, printed as each trial ends."""
+    trials: dict[Row, list[Found]] = {row: [] for row in rows}
+    given_up = threading.Event()
+    with ThreadPoolExecutor(jobs, thread_name_prefix="trial") as pool:
+        running = {
+            pool.submit(_run, row, folder / f"{row.name}-{number}-{time.monotonic_ns()}", given_up): row
+            for number in range(repeat)
+            for row in rows
+        }
+        try:
+            for future in as_completed(running):
+                row, found = running[future], future.result()
+                trials[row].append(found)
+                print(table.trial_lines(row, found), flush=True)
+        finally:
+            given_up.set()
+            pool.shutdown(cancel_futures=True)
+    return trials
 
 
-def _line(cells: Sequence[str], seconds: str) -> str:
-    padded = (cell.ljust(width) for cell, width in zip(cells, _WIDTHS, strict=True))
-    return "  ".join((*padded, seconds.rjust(7)))
+def _run(row: Row, folder: Path, given_up: threading.Event) -> Found:
+    return trial.run(row, folder, given_up=given_up)
 
 
 def _end(number: int, _frame: FrameType | None) -> None:
-    """Leave through the context managers, which end the job."""
+    """Leave through the context managers, which end the jobs."""
     sys.exit(128 + number)
 
 

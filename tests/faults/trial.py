@@ -1,19 +1,21 @@
 """Runs one row of the matrix through ``diag run`` and reads what was found from the job's own records.
 
-Nothing here knows what is right: ``tests.faults.matrix`` does.
+A fault is run to its verdict, anything else to the end of the job. Nothing here knows what is right:
+``tests.faults.rows`` does.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from tests.faults.matrix import NO_INCIDENT, Answer, Row
+from tests.faults.rows import NO_INCIDENT, Answer, Found, Row
 from tests.jobs import Job, diag_run, end_process
 
 from rankscope.diag import proc
@@ -24,79 +26,108 @@ from rankscope.diag.store.incidents import IncidentFolder, incident_folders
 _LOOK: Final = 0.1
 _SETTLE: Final = 2.0
 """Seconds for the records of an incident whose diagnosis is there already."""
+_SAYS_NOTHING: Final = frozenset({"Unknown", "Healthy"})
 
 
-@dataclass(frozen=True)
-class Found:
-    """What came out of a row.
+@dataclass
+class _Story:
+    """All diagnoses of a job in the order in which they were stored, a second look at the same included."""
 
-    Attributes:
-        seconds: from the last progress (or the death of the process) to the stored verdict, ``None`` when
-            there was none.
-        remark: what a person should know besides.
+    told: list[tuple[IncidentFolder, Diagnosis]] = field(
+        default_factory=list[tuple[IncidentFolder, Diagnosis]]
+    )
+
+    def read(self, job: Job) -> None:
+        known = {diagnosis.incident: diagnosis for _folder, diagnosis in self.told}
+        for folder in incident_folders(job.records.incidents):
+            diagnosis = folder.diagnosis()
+            if known.get(diagnosis.incident) != diagnosis:
+                self.told.append((folder, diagnosis))
+
+    @property
+    def verdict(self) -> tuple[IncidentFolder, Diagnosis] | None:
+        """The first that says something, ``None`` while there is none."""
+        return next((one for one in self.told if one[1].verdict not in _SAYS_NOTHING), None)
+
+
+def run(row: Row, folder: Path, *, given_up: threading.Event) -> Found:
+    """Run a row to its verdict, or to the end of the job; never longer than its patience.
+
+    Args:
+        row: the row.
+        folder: for everything the job writes; its name is the job's.
+        given_up: set by whoever does not want to know any more.
     """
-
-    answer: Answer
-    seconds: float | None = None
-    remark: str = ""
-
-
-def run(row: Row, folder: Path) -> Found:
-    """Run a row to its verdict, or to the end of a job without one; never longer than its patience."""
+    began = time.monotonic()
     scratch = folder / "tmp"
     scratch.mkdir(parents=True)
     with (
         diag_run(
-            folder / "job",
-            "--max-restarts=0",
+            folder,
+            *row.flags,
             ranks=row.ranks,
             script=row.command(folder),
             environ={"TMPDIR": str(scratch)},
         ) as job,
         _nobody_left(job),
     ):
-        deadline = time.monotonic() + row.patience
+        deadline = began + row.patience
         try:
             if row.during is not None:
                 row.during(job)
         except AssertionError as error:
             return Found(Answer("not run"), remark=f"{error}: {_last_line(job)}")
-        incident, code = _first_incident_or_end(job, deadline)
-        if incident is not None:
-            return _read(job, incident)
-        return _without_incident(job, code, row.patience)
+        story = _Story()
+        code = _follow(job, story, deadline, given_up, to_the_end=not isinstance(row.expected, Answer))
+        found = _read(job, story, code, patience=row.patience)
+    return replace(found, wall=time.monotonic() - began)
 
 
-def _first_incident_or_end(job: Job, deadline: float) -> tuple[IncidentFolder | None, int | None]:
-    """The first incident, ``None`` without one; the exit code, ``None`` while the job runs."""
+def _follow(
+    job: Job, story: _Story, deadline: float, given_up: threading.Event, *, to_the_end: bool
+) -> int | None:
+    """Read along; the job's exit code, ``None`` while it runs."""
     assert job.process is not None
-    while time.monotonic() < deadline:
+    while time.monotonic() < deadline and not given_up.wait(_LOOK):
         code = job.process.poll()
-        incidents = incident_folders(job.records.incidents)
-        if incidents:
-            return incidents[0], code
+        story.read(job)
         if code is not None:
-            return None, code
-        time.sleep(_LOOK)
-    return None, None
+            return code
+        if not to_the_end and story.verdict is not None:
+            return None
+    return None
 
 
-def _without_incident(job: Job, code: int | None, patience: float) -> Found:
-    suspicions = job.events("suspected")
-    remark = "; ".join(f"suspected and cleared: {event.data.get('reason')}" for event in suspicions)
-    if code is None:
-        return Found(Answer("no end"), remark=f"neither an incident nor an end within {patience:.0f} s")
-    if code != 0:
-        return Found(Answer(f"exit {code}"), remark=_last_line(job))
-    return Found(NO_INCIDENT, remark=remark)
-
-
-def _read(job: Job, incident: IncidentFolder) -> Found:
-    diagnosis, snapshot = incident.diagnosis(), incident.snapshot("a")
-    until = time.monotonic() + _SETTLE
-    while time.monotonic() < until and not _announced(job, incident.id):
-        time.sleep(_LOOK)
-    return Found(_answer(diagnosis), _seconds(job, diagnosis, snapshot), diagnosis.summary)
+def _read(job: Job, story: _Story, code: int | None, *, patience: float) -> Found:
+    remarks = [
+        f"suspected ({suspected.data.get('reason')}) and cleared ({cleared.data.get('reason')})"
+        for suspected in job.events("suspected")
+        for cleared in job.events("cleared")
+        if suspected.subject == cleared.subject
+    ]
+    answer, seconds = NO_INCIDENT, None
+    if story.told:
+        folder, diagnosis = story.verdict or story.told[-1]
+        _wait_until_announced(job, folder.id)
+        answer, seconds = _answer(diagnosis), _seconds(job, diagnosis, folder.snapshot("a"))
+        remarks += [f"{one.severity}, {one.confidence}: {one.summary}" for _folder, one in story.told]
+    elif code is None:
+        answer = Answer("no end")
+        remarks.append(f"neither an incident nor an end within {patience:.0f} s")
+    elif code != 0:
+        answer = Answer(f"exit {code}")
+        remarks.append(_last_line(job))
+    recovered = {event.subject for event in job.events("incident.recovered")}
+    published = {event.subject for event in job.events("incident.confirmed")}
+    return Found(
+        answer,
+        exit_code=code,
+        severities=tuple(diagnosis.severity for _folder, diagnosis in story.told),
+        open_incidents=len(published - recovered),
+        actions=tuple(str(event.data.get("action")) for event in job.events("decision")),
+        seconds=seconds,
+        remark="\n".join(remarks),
+    )
 
 
 def _answer(diagnosis: Diagnosis) -> Answer:
@@ -108,25 +139,31 @@ def _answer(diagnosis: Diagnosis) -> Answer:
     )
 
 
-def _announced(job: Job, incident: str) -> bool:
-    return any(
+def _wait_until_announced(job: Job, incident: str) -> None:
+    until = time.monotonic() + _SETTLE
+    while time.monotonic() < until and not any(
         event.subject == incident and event.type.endswith(("incident.confirmed", "worker.failed"))
         for event in job.events()
-    )
+    ):
+        time.sleep(_LOOK)
 
 
 def _seconds(job: Job, diagnosis: Diagnosis, snapshot: JobSnapshot | None) -> float | None:
     """A hang's event says it; a death is dated by the snapshot that saw it."""
     for event in job.events("incident.confirmed"):
         seconds = event.data.get("seconds")
-        if event.subject == diagnosis.incident and isinstance(seconds, float):
+        if (
+            event.subject == diagnosis.incident
+            and event.data.get("verdict") == diagnosis.verdict
+            and isinstance(seconds, float)
+        ):
             return seconds
     if snapshot is None:
         return None
     ages = [rank.exit.seconds_ago for rank in snapshot.ranks if rank.exit and rank.exit.seconds_ago]
     if not ages:
         return None
-    judged = datetime.fromisoformat(diagnosis.time).timestamp()
+    judged = datetime.fromisoformat(diagnosis.time.replace("Z", "+00:00")).timestamp()  # Python 3.10
     return max(ages) + max(0.0, judged - snapshot.time)
 
 

@@ -103,7 +103,7 @@ def _events(story: list[_Step]) -> list[Event]:
                 for _ in range(times):
                     now += pause
                     events.append(Tick(now, tuple(ranks.values())))
-            case ("train" | "sleep" | "work" as what, int(rank), int(seconds)):
+            case (str(what), int(rank), int(seconds)) if what in ("train", "sleep", "work"):
                 if what != "train":
                     ranks = {other: _enter(one) if other != rank else one for other, one in ranks.items()}
                 for _ in range(0, seconds, 2):

@@ -8,7 +8,7 @@ sentence that a person can act on.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal, cast
+from typing import Final, Literal
 
 from rankscope.diag.model import Decision, Diagnosis
 
@@ -121,11 +121,11 @@ def decide_on_timer(
     Returns:
         The decision, and whether the signal is sent.
     """
-    send = on_hang not in ("log", "notify", "hold")
+    send = True
     action: Literal["log", "notify", "hold", "restart", "fail"] = "notify"
     then = "it gets {}, as it asked"
-    if not send:
-        action = cast("Literal['log', 'notify', 'hold']", on_hang)
+    if on_hang in ("log", "notify", "hold"):
+        send, action = False, on_hang
         then = f"--on-hang {on_hang} leaves it as it is: {{}} is not sent"
     elif is_rank:
         action = "restart" if history.restarts_left > 0 else "fail"

@@ -230,24 +230,30 @@ class Watch:
 
     def _carry_out(self, instructions: tuple[Instruction, ...]) -> None:
         for instruction in instructions:
-            if isinstance(instruction, Suspected):
-                self._on_suspected(instruction)
-            elif isinstance(instruction, Capture):
-                self._take(instruction.which, samples_of=instruction.samples_of)
-            elif isinstance(instruction, Sample):
-                self._take("sampled", samples_of=instruction.suspects)
-            elif isinstance(instruction, JobStopped | JobContinued):
-                continued = isinstance(instruction, JobContinued)
-                self._reporter.on_stopped(seconds=instruction.seconds, continued=continued)
-            elif isinstance(instruction, Confirmed):
-                self._on_confirmed(instruction)
-            elif isinstance(instruction, Cleared):
-                self._reporter.on_cleared(self._incident, instruction)
-            elif isinstance(instruction, Recovered):
-                self._on_recovered(instruction)
-            elif self._diagnosis is not None and isinstance(instruction, ActDue):
-                seen = _progress_seen(self._snapshots.values())
-                self._reporter.on_act_due(self._diagnosis, instruction, progress_seen=seen)
+            match instruction:
+                case Suspected():
+                    self._on_suspected(instruction)
+                case Capture():
+                    self._take(instruction.which, samples_of=instruction.samples_of)
+                case Sample():
+                    self._take("sampled", samples_of=instruction.suspects)
+                case Confirmed():
+                    self._on_confirmed(instruction)
+                case Cleared():
+                    self._reporter.on_cleared(self._incident, instruction)
+                case Recovered():
+                    self._on_recovered(instruction)
+                case ActDue():
+                    self._on_act_due(instruction)
+                case JobStopped():
+                    self._reporter.on_stopped(seconds=instruction.seconds, continued=False)
+                case JobContinued():
+                    self._reporter.on_stopped(seconds=instruction.seconds, continued=True)
+
+    def _on_act_due(self, due: ActDue) -> None:
+        if self._diagnosis is not None:
+            seen = _progress_seen(self._snapshots.values())
+            self._reporter.on_act_due(self._diagnosis, due, progress_seen=seen)
 
     def _on_recovered(self, recovered: Recovered) -> None:
         if self._diagnosis is None:
