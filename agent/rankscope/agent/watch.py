@@ -12,34 +12,31 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Final, Literal
+from collections.abc import Callable
+from typing import Final
 
 from rankscope.agent.collector import Collector
-from rankscope.agent.evidence import EvidenceTaker, Incident, Samples
+from rankscope.agent.evidence import EvidenceTaker
 from rankscope.agent.exits import ExitWatch
+from rankscope.agent.inquiry import Inquiry
 from rankscope.agent.observe import Observer
 from rankscope.agent.reporter import Reporter, TimerSignal
 from rankscope.agent.workers import Launch
-from rankscope.diag.model import Diagnosis, ExitFacts, JobSnapshot
+from rankscope.diag.model import ExitFacts, JobSnapshot
 from rankscope.watchdog.detector import Detector
 from rankscope.watchdog.limits import HangSettings
 from rankscope.watchdog.observations import (
     ActDue,
     Capture,
-    Captured,
     Cleared,
     Confirmed,
     CycleStarted,
-    Diagnosed,
     Event,
     Instruction,
     JobContinued,
     JobStopped,
     Recovered,
     Sample,
-    Sampled,
     Suspected,
     Tick,
     TimerExpired,
@@ -53,28 +50,10 @@ CLOSE_TICK: Final = 0.5
 """Seconds between two looks while a hang may be about to show."""
 CLOSE_LOOK: Final = (2.0, 30.0)
 """Seconds without progress between which ``CLOSE_TICK`` holds."""
-CAPTURE_TIMEOUT: Final = 20.0
-"""Seconds a snapshot may take; it replaces nobody's deadline but its own."""
 CHILDREN_AFTER: Final = 2.0
 """Seconds without progress from which children are looked for as well."""
 _RAISED_EVIDENCE: Final = 1.5
 """Seconds; a raising worker waits at most two."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Taken:
-    which: Literal["a", "b", "sampled"]
-    cycle: int
-    snapshot: JobSnapshot
-    communicating: frozenset[int]
-    samples: Samples
-
-
-@dataclass(frozen=True, slots=True)
-class _Judged:
-    cycle: int
-    diagnosis: Diagnosis
-    confirmed: Confirmed
 
 
 _Message = Callable[[], None]
@@ -95,7 +74,6 @@ class Watch:
     ) -> None:
         self._evidence = evidence
         self._reporter = reporter
-        self._new_incident = new_incident
         self._exit_codes = exit_codes
         self._enabled = enabled
         self.detector = Detector(settings)
@@ -106,13 +84,15 @@ class Watch:
         self._launch: Launch | None = None
         self._observer: Observer | None = None
         self._page: PageReader | None = None
-        self._cycle = 0
-        self._incident = ""
-        self._snapshots: dict[str, JobSnapshot] = {}
-        self._samples = Samples()
-        self._diagnosis: Diagnosis | None = None
-        self._recovered: Recovered | None = None
-        self._stored = self._judging = False
+        self._inquiry = Inquiry(
+            evidence=evidence,
+            reporter=reporter,
+            collector=self._collector,
+            post=self._post,
+            tell=self._tell,
+            new_incident=new_incident,
+            ended=self._ended,
+        )
         self._signals: list[TimerSignal] = []
         self.raised: JobSnapshot | None = None
         self._raised_done = threading.Event()
@@ -171,7 +151,7 @@ class Watch:
     def opened(self) -> tuple[str, JobSnapshot | None, float]:
         """The open suspicion: its incident's id, the first look if it was taken, seconds of silence."""
         silent = self.detector.seconds_without_progress(time.monotonic())
-        return self._incident, self._snapshots.get("a"), silent
+        return self._inquiry.incident, self._inquiry.first_look, silent
 
     # The watch thread.
 
@@ -224,52 +204,40 @@ class Watch:
         if self._observer is not None and self._enabled:
             silent = self.detector.seconds_without_progress(now)
             ranks = self._observer.observe(now, with_children=silent > CHILDREN_AFTER)
-            self._carry_out(self.detector.handle(Tick(now, ranks)))
+            self._tell(Tick(now, ranks))
         self._send_timer_signals()
         self._reporter.on_tick(now, self.detector)
 
-    def _carry_out(self, instructions: tuple[Instruction, ...]) -> None:
-        for instruction in instructions:
-            match instruction:
-                case Suspected():
-                    self._on_suspected(instruction)
-                case Capture():
-                    self._take(instruction.which, samples_of=instruction.samples_of)
-                case Sample():
-                    self._take("sampled", samples_of=instruction.suspects)
-                case Confirmed():
-                    self._on_confirmed(instruction)
-                case Cleared():
-                    self._reporter.on_cleared(self._incident, instruction)
-                case Recovered():
-                    self._on_recovered(instruction)
-                case ActDue():
-                    self._on_act_due(instruction)
-                case JobStopped():
-                    self._reporter.on_stopped(seconds=instruction.seconds, continued=False)
-                case JobContinued():
-                    self._reporter.on_stopped(seconds=instruction.seconds, continued=True)
+    def _tell(self, event: Event) -> None:
+        for instruction in self.detector.handle(event):
+            self._carry_out(instruction)
 
-    def _on_act_due(self, due: ActDue) -> None:
-        if self._diagnosis is not None:
-            seen = _progress_seen(self._snapshots.values())
-            self._reporter.on_act_due(self._diagnosis, due, progress_seen=seen)
-
-    def _on_recovered(self, recovered: Recovered) -> None:
-        if self._diagnosis is None:
-            # The diagnosis is still being worked out: it is told first.
-            self._recovered = recovered
-        else:
-            self._reporter.on_recovered(self._diagnosis, recovered)
-        self._diagnosis = None
+    def _carry_out(self, instruction: Instruction) -> None:
+        inquiry = self._inquiry
+        match instruction:
+            case Suspected():
+                inquiry.suspected(instruction)
+            case Capture():
+                inquiry.look(instruction.which, samples_of=instruction.samples_of)
+            case Sample():
+                inquiry.look("sampled", samples_of=instruction.suspects)
+            case Confirmed():
+                inquiry.confirmed(instruction)
+            case Cleared():
+                inquiry.cleared(instruction)
+            case Recovered():
+                inquiry.recovered(instruction)
+            case ActDue():
+                inquiry.act_due(instruction)
+            case JobStopped():
+                self._reporter.on_stopped(seconds=instruction.seconds, continued=False)
+            case JobContinued():
+                self._reporter.on_stopped(seconds=instruction.seconds, continued=True)
 
     def _on_started(self, launch: Launch, observer: Observer, page: PageReader | None) -> None:
         self._close_observer()
-        self._cycle += 1
         self._launch, self._observer, self._page = launch, observer, page
-        self._incident, self._diagnosis, self._recovered = "", None, None
-        self._snapshots, self._samples = {}, Samples()
-        self._judging = False
+        self._inquiry.begin(launch, observer)
         self.raised = None
         self._raised_done.clear()
         self._exits.watch(launch.workers)
@@ -283,7 +251,7 @@ class Watch:
             observer.close()
 
     def _on_ended(self) -> None:
-        self._cycle += 1
+        self._inquiry.end()
         self._close_observer()
         self._page = None
         self.detector.handle(CycleStarted(time.monotonic()))
@@ -293,107 +261,15 @@ class Watch:
         if number > 0:
             self._signals.append(TimerSignal(pid, rank, scope, number))
         if self._enabled:
-            self._carry_out(self.detector.handle(TimerExpired(time.monotonic(), rank, scope)))
+            self._tell(TimerExpired(time.monotonic(), rank, scope))
 
     def _send_timer_signals(self) -> None:
         """Timers have the last word: evidence of the suspicion they raised is taken first."""
-        state = self.detector.state
-        if state in ("suspected", "confirming") or self._judging:
+        if self.suspected or self._inquiry.judging:
             return
         signals, self._signals = self._signals, []
         for each in signals:
-            self._reporter.on_timer_due(each, self._incident if self._stored else "")
-
-    def _on_suspected(self, suspected: Suspected) -> None:
-        if not suspected.again or not self._incident:
-            self._incident = self._new_incident()
-            self._stored = False
-            self._diagnosis = self._recovered = None
-        first = self._snapshots.get("sampled") if suspected.sampled else None
-        self._snapshots = {"a": first} if first is not None else {}
-        self._reporter.on_suspected(self._incident, suspected)
-
-    def _take(self, which: Literal["a", "b", "sampled"], *, samples_of: tuple[int, ...]) -> None:
-        launch, observer, cycle = self._launch, self._observer, self._cycle
-        if launch is None or observer is None:
-            return
-
-        def take() -> None:
-            samples = Samples()
-            try:
-                snapshot = self._evidence.snapshot(
-                    launch, observer, timeout=CAPTURE_TIMEOUT, exits=self._ended()
-                )
-                communicating = self._evidence.communicating(snapshot)
-                if samples_of:
-                    pause = self._collector.pause
-                    samples = self._evidence.samples(launch, observer, samples_of, pause=pause)
-            except Exception as error:
-                # The detector must hear of it, or it would wait for this snapshot for ever.
-                logger.exception("rankscope could not take a snapshot")
-                snapshot = self._evidence.unseen(launch, f"the capture failed: {error!r}")
-                communicating = frozenset()
-            taken = _Taken(which, cycle, snapshot, communicating, samples)
-            self._post(lambda: self._on_taken(taken))
-
-        self._collector.put(take)
-
-    def _on_taken(self, taken: _Taken) -> None:
-        if taken.cycle != self._cycle:
-            return
-        self._snapshots[taken.which] = taken.snapshot
-        if taken.samples.looks:
-            self._samples = taken.samples
-        now = time.monotonic()
-        if taken.which == "sampled":
-            loops, library = taken.samples.loops, taken.samples.library_loops
-            event: Event = Sampled(now, taken.communicating, loops, library)
-        else:
-            event = Captured(now, taken.which, taken.communicating)
-        self._carry_out(self.detector.handle(event))
-
-    def _on_confirmed(self, confirmed: Confirmed) -> None:
-        silent = time.monotonic() - confirmed.since
-        incident = Incident(
-            self._incident,
-            self._snapshots["a"],
-            self._snapshots.get("b"),
-            silent,
-            samples=self._samples.looks,
-            overdue=confirmed.overdue,
-            kept=confirmed.clock == "timer",
-        )
-        cycle = self._cycle
-        self._judging = True
-
-        def judge() -> None:
-            try:
-                diagnosis = self._evidence.judge(incident)
-            except Exception as error:
-                logger.exception("rankscope could not diagnose an incident")
-                diagnosis = self._evidence.not_judged(incident, f"the diagnosis failed: {error!r}")
-            judged = _Judged(cycle, diagnosis, confirmed)
-            self._post(lambda: self._on_judged(judged))
-
-        self._collector.put(judge)
-
-    def _on_judged(self, judged: _Judged) -> None:
-        diagnosis = judged.diagnosis
-        if judged.cycle != self._cycle:
-            return
-        self._judging = False
-        healthy = diagnosis.verdict == "Healthy"
-        self._stored = not healthy or judged.confirmed.clock == "timer"
-        before = self._diagnosis
-        if not healthy:
-            self._diagnosis = diagnosis
-        hang = diagnosis.verdict in ("RankCommHang", "RankNonCommHang", "Exited")
-        self.detector.handle(Diagnosed(hang=hang, confidence=diagnosis.confidence, healthy=healthy))
-        if not _says_the_same(before, diagnosis):
-            self._reporter.on_diagnosed(diagnosis, judged.confirmed)
-        recovered, self._recovered = self._recovered, None
-        if recovered is not None and not healthy:
-            self._on_recovered(recovered)
+            self._reporter.on_timer_due(each, self._inquiry.stored_incident)
 
     def _on_raised(self, pid: int) -> None:
         launch, observer, page = self._launch, self._observer, self._page
@@ -421,17 +297,3 @@ class Watch:
             rank: ExitFacts(code=codes.get(rank), seconds_ago=now - then)
             for rank, then in self.exit_times().items()
         }
-
-
-def _says_the_same(before: Diagnosis | None, now: Diagnosis) -> bool:
-    """Whether a second look at the same incident came to the same end."""
-    fields = ("incident", "verdict", "kind", "culprits", "severity")
-    return before is not None and all(getattr(before, name) == getattr(now, name) for name in fields)
-
-
-def _progress_seen(snapshots: Iterable[JobSnapshot]) -> bool:
-    """Whether any rank ever made a step or completed a collective."""
-    known = (rank.progress for snapshot in snapshots for rank in snapshot.ranks if rank.progress)
-    return any(
-        progress.step > 0 or any(group.completed > 0 for group in progress.groups) for progress in known
-    )
