@@ -37,7 +37,8 @@ from collections.abc import Generator
 from enum import Enum
 from typing import Final
 
-from rankscope.watchdog.timers.connection import PipeConnection, is_of_the_system
+from rankscope.watchdog.timers.connection import PipeConnection
+from rankscope.watchdog.timers.descriptor import is_of_the_system
 from rankscope.watchdog.timers.wire import (
     Event,
     OversizeRequestError,

@@ -9,22 +9,26 @@ import errno
 import fcntl
 import logging
 import os
-import select
 import signal as signals
 import stat
-import sys
 import time
 from collections.abc import Callable
 from typing import Final
+
+from rankscope.watchdog.timers.descriptor import (
+    handler_of,
+    is_locked,
+    is_of_the_system,
+    refers_to,
+    wait_for_room,
+    write_guarded,
+    write_line,
+)
 
 # Above what user code closes in ranges, so that the descriptor is seldom lost.
 _FIRST_DESCRIPTOR: Final = 900
 _RETRY: Final = 0.01
 _DEFAULT_SIZE: Final = 65_536
-# The same as ``signal.getsignal`` without its enumerations, which cost 0.3 us a call.
-_handler_of: Callable[[int], object] = getattr(sys.modules.get("_signal"), "getsignal", signals.getsignal)
-# Taken at import: libraries that patch the standard library (eventlet) remove it.
-_poll = getattr(select, "poll", None)
 # What passes by itself, and says nothing about a server.
 _SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR})
 _NOT_OURS: Final = "the descriptor has become another file's"
@@ -83,7 +87,7 @@ class PipeConnection:
             return self._take(opened, pipe)
         except BaseException:
             # Raised by a signal handler: one writer left behind would blind torch's server.
-            if self._descriptor != opened and _refers_to(opened, pipe):
+            if self._descriptor != opened and refers_to(opened, pipe):
                 os.close(opened)
             raise
 
@@ -91,7 +95,7 @@ class PipeConnection:
         if not stat.S_ISFIFO(pipe[0]):
             os.close(opened)
             return self._say_absent("not a named pipe")
-        self.is_ours = _is_locked(opened)
+        self.is_ours = is_locked(opened)
         self.is_new = self._missed or self._opened not in ((), pipe)
         self._opened, self._missed = pipe, False
         self._descriptor = self._keep(opened) if self.is_ours else opened
@@ -104,9 +108,9 @@ class PipeConnection:
             BlockingIOError: the pipe is full.
             OSError: the server is gone; ``lose`` is due.
         """
-        if not _refers_to(self._descriptor, self._opened):
+        if not refers_to(self._descriptor, self._opened):
             raise OSError(errno.EBADF, _NOT_OURS)
-        _write_line(self._descriptor, line)
+        write_line(self._descriptor, line)
 
     def write_kept(self, line: bytes) -> None:
         """Write one line to the descriptor that is kept. Needs no lock; raises as ``write`` does."""
@@ -117,8 +121,8 @@ class PipeConnection:
             raise OSError(errno.EBADF, _NOT_OURS)
         if fcntl.fcntl(kept, fcntl.F_GETPIPE_SZ) != size if size else os.fstat(kept)[:3] != self._kept:
             raise OSError(errno.EBADF, _NOT_OURS)
-        if _handler_of(signals.SIGPIPE) == signals.SIG_DFL:
-            _write_blocking_sigpipe(kept, line)
+        if handler_of(signals.SIGPIPE) == signals.SIG_DFL:
+            write_guarded(kept, line)
         else:
             os.write(kept, line)
 
@@ -136,7 +140,7 @@ class PipeConnection:
         """Close the pipe if its server is torch's: it does not look at its timers while a writer stays."""
         if not self.is_ours and self._descriptor >= 0:
             opened, self._descriptor = self._descriptor, -1
-            if _refers_to(opened, self._opened):
+            if refers_to(opened, self._opened):
                 os.close(opened)
 
     def wait_for_room(self, seconds: float, *, retry: float = _RETRY) -> bool:
@@ -145,18 +149,16 @@ class PipeConnection:
         Only for our server's pipe can one wait; for another's, ``retry`` seconds pass.
         """
         kept = self.kept
-        if not self.is_ours or kept < 0 or _poll is None:
+        room = wait_for_room(kept, seconds) if self.is_ours and kept >= 0 else None
+        if room is None:
             time.sleep(min(seconds, retry))
-            return False
-        poll = _poll()
-        poll.register(kept, select.POLLOUT)
-        return bool(poll.poll(seconds * 1000))
+        return bool(room)
 
     def close(self) -> None:
         """Close everything."""
         self.leave()
         kept, self.kept, self._descriptor, self.is_ours = self.kept, -1, -1, False
-        if _refers_to(kept, self._kept):
+        if refers_to(kept, self._kept):
             os.close(kept)
 
     def __del__(
@@ -173,7 +175,7 @@ class PipeConnection:
 
     def _keep(self, opened: int) -> int:
         try:
-            if _refers_to(self.kept, self._kept):
+            if refers_to(self.kept, self._kept):
                 os.dup2(opened, self.kept, inheritable=False)
             else:
                 self.kept = fcntl.fcntl(opened, fcntl.F_DUPFD_CLOEXEC, _FIRST_DESCRIPTOR)
@@ -196,53 +198,3 @@ class PipeConnection:
             what = "timers wait: cannot open" if self.is_short else "timers have no effect: no server reads"
             _logger.warning("%s %s (%s); said once", what, self._path, reason)
         return False
-
-
-def is_of_the_system(error: OSError) -> bool:
-    """Whether an error comes from a system call, not from the program's signal handler (an alarm)."""
-    return error.errno is not None and not isinstance(error, TimeoutError)
-
-
-def _refers_to(descriptor: int, expected: tuple[int, ...]) -> bool:
-    """Whether a descriptor is still what it was: the same type and mode, inode, device."""
-    if descriptor < 0:
-        return False
-    try:
-        return os.fstat(descriptor)[:3] == expected
-    except OSError:
-        return False
-
-
-def _write_line(descriptor: int, line: bytes) -> None:
-    """Write at most PIPE_BUF bytes, all or nothing; without a reader it raises, whatever SIGPIPE does."""
-    if _handler_of(signals.SIGPIPE) == signals.SIG_DFL:
-        _write_blocking_sigpipe(descriptor, line)
-    else:
-        os.write(descriptor, line)
-
-
-def _write_blocking_sigpipe(descriptor: int, line: bytes) -> None:
-    # The program has given up Python's own protection: a server that ended must not end the worker.
-    before = signals.pthread_sigmask(signals.SIG_BLOCK, {signals.SIGPIPE})
-    try:
-        os.write(descriptor, line)
-    except BrokenPipeError:
-        if signals.SIGPIPE not in before:
-            signals.sigtimedwait({signals.SIGPIPE}, 0)
-        raise
-    finally:
-        signals.pthread_sigmask(signals.SIG_SETMASK, before)
-
-
-def _is_locked(descriptor: int) -> bool:
-    """Whether the pipe bears our server's lock (``pipe.py``, ``_open_pipe``)."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError as error:
-        if not is_of_the_system(error):
-            raise
-        return False
-    fcntl.flock(descriptor, fcntl.LOCK_UN)
-    return False
