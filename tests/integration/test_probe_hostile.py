@@ -253,3 +253,23 @@ def test_the_probe_leaves_no_descriptor_to_children(node: Workers) -> None:
         print("progress.page" in listing)
     """)
     assert both(node, script)[:2] == (0, "False\n")
+
+
+def test_what_a_worker_without_standard_streams_prints_does_not_reach_the_page(node: Workers) -> None:
+    script = node.script("""
+        import os, sys
+        if sys.argv[1:] != ["again"]:
+            for fd in (0, 1, 2):
+                os.close(fd)
+            os.execv(sys.executable, [sys.executable, __file__, "again"])
+        for fd in (0, 1, 2):
+            try:
+                os.write(fd, b"Z" * 4000)
+            except OSError:
+                pass
+    """)
+    process = node.start(script)
+    finish(process)
+    assert node.reader.is_intact
+    view = node.slot()
+    assert (view.pid, view.rank) == (process.pid, 0)

@@ -6,6 +6,7 @@ thread of their own; past its bound they are dropped and counted.
 
 from __future__ import annotations
 
+import logging
 import os
 import queue
 import threading
@@ -15,6 +16,33 @@ from typing import Final
 PREFIX: Final = "rankscope: "
 _CAPACITY: Final = 1000
 STDERR: Final = 2
+
+
+class LogLines(logging.Handler):
+    """Shows what our own modules log as lines of the console, for as long as it is attached."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(logging.WARNING)
+        self._console = console
+        self._logger = logging.getLogger("rankscope")
+        self._propagated = self._logger.propagate
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show one record."""
+        try:
+            self._console.say(self.format(record))
+        except Exception:  # noqa: BLE001 - logging's own way to tell of a record that cannot be formatted
+            self.handleError(record)
+
+    def attach(self) -> None:
+        """Take the lines of the ``rankscope`` loggers instead of logging's last resort."""
+        self._logger.addHandler(self)
+        self._logger.propagate = False
+
+    def detach(self) -> None:
+        """Give them back."""
+        self._logger.removeHandler(self)
+        self._logger.propagate = self._propagated
 
 
 class Console:

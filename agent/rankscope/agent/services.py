@@ -155,7 +155,7 @@ class Services:
             self.page = None
             return
         try:
-            if self.page is None or self.page.slots != slots:
+            if self.page is None or self.page.slots != slots or not self.page.is_intact:
                 create_page(self._folder / "progress.page", slots)
                 self.page = PageReader(self._folder / "progress.page")
             for slot in range(slots):

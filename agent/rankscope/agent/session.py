@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from rankscope.agent.bulletin import Bulletin
-from rankscope.agent.console import Console
+from rankscope.agent.console import Console, LogLines
 from rankscope.agent.evidence import EvidenceTaker, Incident
 from rankscope.agent.health import Phase
 from rankscope.agent.ledger import Ledger
@@ -66,6 +66,8 @@ class Session(Reporter):
         self.run_id = run_id
         self.settings = settings
         self.console = Console()
+        self._log_lines = LogLines(self.console)
+        self._log_lines.attach()
         alone = nodes.endswith(":1")
         self.records = Records(job_folder(run_id), self.console.once, shared=not alone)
         self.folder = self.records.folder
@@ -125,6 +127,7 @@ class Session(Reporter):
         self._write_agent("ended")
         self.services.close()
         self.records.close()
+        self._log_lines.detach()
         self.console.close()
 
     def _greeting(self) -> str:

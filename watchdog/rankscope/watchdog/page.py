@@ -63,6 +63,7 @@ _ANSWER_AT: Final = 320
 _GROUPS_AT: Final = 512
 _GROUPS_END: Final = _GROUPS_AT + 2 * 8 + MAX_GROUPS * _GROUP.size
 _PLACE_AT: Final = SLOT_SIZE - _PLACE.size
+_STDERR: Final = 2
 _READ_TRIES: Final = 100
 _I64_MIN: Final = -(2**63)
 _I64_MAX: Final = 2**63 - 1
@@ -159,14 +160,19 @@ def create_page(path: str | os.PathLike[str], slots: int) -> None:
 
 
 def _map(path: str | os.PathLike[str]) -> mmap.mmap:
-    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    opened = [os.open(path, os.O_RDWR | os.O_CLOEXEC)]
     try:
-        size = os.fstat(fd).st_size
+        size = os.fstat(opened[0]).st_size
         if size < HEADER_SIZE:
             raise PageError(f"{os.fspath(path)}: {size} bytes is too short for a progress page")
-        mapped = mmap.mmap(fd, size)
+        # A map keeps a duplicate at the lowest free number. In a process whose standard output is closed that
+        # would be the number it prints to, so those numbers are taken until the map has its own.
+        while opened[-1] <= _STDERR:
+            opened.append(os.dup(opened[-1]))
+        mapped = mmap.mmap(opened[-1], size)
     finally:
-        os.close(fd)
+        for fd in opened:
+            os.close(fd)
     magic, version, slots, slot_size, _hold = _HEADER.unpack_from(mapped, 0)
     if magic != MAGIC or version != VERSION or slot_size != SLOT_SIZE or size < page_size_bytes(slots):
         mapped.close()
@@ -366,6 +372,12 @@ class PageReader:
             return ()
         count = min(_COUNT.unpack_from(raw)[0], MAX_GROUPS)
         return tuple(_unpack_group(raw, index) for index in range(count))
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether the header is still that of a page: a stray write of a worker may have hit it."""
+        magic, version, slots, slot_size, _hold = _HEADER.unpack_from(self._map, 0)
+        return (magic, version, slots, slot_size) == (MAGIC, VERSION, self.slots, SLOT_SIZE)
 
     def want_hold(self, wanted: bool) -> None:  # noqa: FBT001 - a switch
         """Tell raising workers whether to wait for evidence (agent only)."""
