@@ -265,6 +265,23 @@ def test_without_exit_hang_detection_ranks_may_linger() -> None:
     assert not job.times_of(Confirmed)
 
 
+# The kernel.
+
+
+def test_a_rank_that_comes_out_of_the_kernel_between_the_looks_is_not_frozen() -> None:
+    def write(ranks: Ranks) -> None:
+        ranks[1] = replace(ranks[1], io_bytes=ranks[1].io_bytes + 10**8)
+
+    job = Job()
+    job.train(10)
+    wait_for(job, culprit=1)
+    job.ranks[1] = replace(job.ranks[1], state="D")
+    job.run(29, write)
+    assert job.published == []
+    job.run(20)
+    assert job.last(Confirmed).sink_class == "frozen"
+
+
 # Timers.
 
 

@@ -719,6 +719,25 @@ def test_ranks_that_spin_for_a_collective_are_victims_of_the_one_that_does_nothi
     assert judge_still(spinning[0], working, spinning[1]).verdict == "Unknown"
 
 
+def test_a_rank_in_backward_of_another_collective_went_another_way() -> None:
+    """DDP's backward shows no collective, the page does."""
+    odd = a_rank(1).stuck_in(torch_frame("_engine_run_backward", "torch/autograd/graph.py"), user("one", 15))
+    circle = [rank.at(4, completed=3, size=3).at(36, group="1", size=3) for rank in waiting(0, 2)]
+    found = judge_still(*circle, odd.at(3, size=3).at(37, completed=36, group="1", size=3))
+    assert found.kind == "order_deadlock"
+    assert 1 in found.culprits
+    same = [rank.at(21, completed=20, size=3) for rank in waiting(0, 2)]
+    found = judge_still(*same, odd.at(21, completed=20, size=3))
+    assert (found.kind, found.culprits) == ("desync", (1,))
+
+
+def test_a_rank_that_writes_to_a_slow_disk_is_not_frozen() -> None:
+    writes = a_rank(1).stuck_in(user("save", 9)).but(state="D", io=5e6)
+    assert judge_still(*waiting(0, 2), writes).verdict == "Unknown"
+    found = judge_still(*waiting(0, 2), writes.but(io=0.0))
+    assert (found.kind, found.confidence) == ("frozen", "high")
+
+
 def test_ranks_that_spin_for_a_rank_in_a_loop_are_its_victims() -> None:
     spins = a_rank(0).stuck_in(user("spin", 103)).but(cpu=1.0).at(21, completed=20, size=2)
     loop = a_rank(1).stuck_in(user("load", 7)).but(cpu=1.0, gil=True, active=True).at(20, size=2)

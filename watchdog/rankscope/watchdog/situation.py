@@ -134,11 +134,18 @@ def _liveliest(sinks: Sequence[int], classes: Mapping[int, SinkClass]) -> SinkCl
     return max(seen, key=_LIVELINESS.index)
 
 
+def _came_out(before: RankObservation, now: RankObservation) -> bool:
+    """Whether a rank in the kernel at both looks ran in between: it writes to a slow disk."""
+    if now.state != "D" or before.state != "D":
+        return False
+    return now.io_bytes > before.io_bytes or now.switches > before.switches + CAPTURE_SWITCHES
+
+
 def sink_class(
     before: RankObservation, now: RankObservation, *, seconds: float, captures: int = 0
 ) -> SinkClass:
     """How one rank behaved over ``seconds`` (DIAGNOSIS.md, "Class of a sink")."""
-    if now.state in "TtDZX" and before.state in "TtDZX":
+    if now.state in "TtDZX" and before.state in "TtDZX" and not _came_out(before, now):
         return "frozen"
     if seconds <= 0:
         return "busy"

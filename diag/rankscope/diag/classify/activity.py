@@ -60,16 +60,26 @@ UNKNOWN: Final = Activity("unknown")
 def frozen_state(earlier: RankSnapshot | None, latest: RankSnapshot) -> str | None:
     """The state letter of a rank that cannot run, ``None`` for any other.
 
-    A moment in D is ordinary disk I/O: with two snapshots both must show it.
+    A moment in D is ordinary disk I/O: with two snapshots both must show it, and nothing may have moved in
+    between: a rank that writes to a slow disk is in D at nearly every look.
     """
     state = latest.facts.state if latest.facts else ""
     if state == "Z" and latest.facts and latest.facts.thread_count > 1:
         return "Z"  # the main thread ended, others hold the process
     if state not in FROZEN_STATES:
         return None
-    if earlier is not None and earlier.facts is not None and earlier.facts.state != state:
+    before = earlier.facts if earlier is not None else None
+    if before is None or latest.facts is None:
+        return state
+    if before.state != state or (state == "D" and _moved_in_the_kernel(before, latest.facts)):
         return None
     return state
+
+
+def _moved_in_the_kernel(before: ProcessFacts, after: ProcessFacts) -> bool:
+    """Whether a process that was in D twice came out of it in between."""
+    switches = after.voluntary_switches - before.voluntary_switches
+    return after.io_bytes > before.io_bytes or switches > CAPTURE_SWITCHES
 
 
 def measure(earlier: RankSnapshot | None, latest: RankSnapshot, *, other_threads: bool) -> Activity:

@@ -241,7 +241,8 @@ def _settle(views: list[RankView]) -> Iterable[RankView]:
     """Decide what ``perhaps`` means: DDP's backward and waits for the GPU show nothing in Python.
 
     A rank that computes there waits for nobody. One that is still there waits with the others if somebody is
-    away, or if it stands where most ranks stand; the only ranks off the collective are not waiting for it.
+    away, if it stands where most ranks stand, or if the page shows it inside a collective; otherwise the only
+    ranks off the collective are not waiting for it.
     """
     live = [view for view in views if view.seen and not view.gone and not view.frozen]
     perhaps = [view for view in live if view.waiting == "perhaps"]
@@ -253,7 +254,18 @@ def _settle(views: list[RankView]) -> Iterable[RankView]:
         if view.waiting != "perhaps":
             yield view
         else:
-            yield replace(view, waiting="communication" if waits and not _computes(view) else None)
+            inside = (waits or _is_inside(view)) and not _computes(view)
+            yield replace(view, waiting="communication" if inside else None)
+
+
+def _is_inside(view: RankView) -> bool:
+    """Whether the page shows the rank in a collective of its own over the whole pair: it went another way."""
+    now = view.latest.progress
+    before = view.earlier.progress if view.earlier is not None else None
+    if now is None or before is None:
+        return False
+    opened = {group for group in before.groups if group.enqueued > group.completed}
+    return any(group in opened for group in now.groups)
 
 
 def _computes(view: RankView) -> bool:
