@@ -126,6 +126,8 @@ class Ledger:
         data: dict[str, object] = {
             "verdict": diagnosis.verdict,
             "culprits": list(diagnosis.culprits),
+            "severity": diagnosis.severity,
+            "confidence": diagnosis.confidence,
             "summary": diagnosis.summary,
             "reason": confirmed.reason,
             "seconds": round(seconds, 3),
