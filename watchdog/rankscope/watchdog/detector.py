@@ -20,14 +20,13 @@ does) and never stops anything (``agent.policy`` decides). Transitions::
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from rankscope.watchdog.limits import (
     ALIVE_AGAIN_AFTER,
     ALL_QUIET_AFTER,
     LIBRARY_LOOP_LIMIT,
-    LOOK_AGAIN_AFTER,
     OVERDUE,
     QUIET_CEILING,
     STOPPED_AFTER,
@@ -52,50 +51,16 @@ from rankscope.watchdog.observations import (
     Sample,
     Sampled,
     SettingsChanged,
-    SinkClass,
     Situation,
     Suspected,
     Tick,
     TimerExpired,
 )
 from rankscope.watchdog.silence import LIVELY, Silence
+from rankscope.watchdog.suspicion import Memory, Suspicion
 from rankscope.watchdog.thresholds import Thresholds
 
 State = Literal["watching", "suspected", "confirming", "confirmed", "acting"]
-
-
-@dataclass(slots=True)
-class _Suspicion:
-    said: Suspected
-    taken_at: float
-    quiet_from: float
-    a_taken: bool = False
-    communicating: frozenset[int] = frozenset()
-
-
-@dataclass(slots=True)
-class _Memory:
-    """What is known of the present silence only; progress wipes it.
-
-    Attributes:
-        act_after: when it is acted on without an own limit of the ranks, ``None`` for never.
-        published_as: how the suspects behaved when it was published.
-        told: whether what was published named a cause.
-        next_look: seconds of silence at which what could not be told is looked at again.
-        patience: seconds that a look has granted.
-        next_sample: seconds of silence at which a working rank is looked at for a loop.
-        sampling: whether such a look is under way.
-        published: whether something was published of it.
-    """
-
-    act_after: float | None = None
-    published_as: SinkClass = "none"
-    told: bool = True
-    next_look: float = LOOK_AGAIN_AFTER
-    patience: float = 0.0
-    next_sample: float = 0.0
-    sampling: bool = False
-    published: bool = False
 
 
 class Detector:
@@ -110,8 +75,8 @@ class Detector:
         self.clocks = Clocks(settings or HangSettings())
         self._silence = Silence()
         self._thresholds = Thresholds(self.clocks, self._silence)
-        self._memory = _Memory()
-        self._suspicion: _Suspicion | None = None
+        self._memory = Memory()
+        self._suspicion: Suspicion | None = None
         self._stopped_since: float | None = None
         self._stop_told = False
 
@@ -148,7 +113,7 @@ class Detector:
     def _restart(self, now: float) -> None:
         self.state = "watching"
         self._silence.restart(now)
-        self._memory = _Memory()
+        self._memory = Memory()
         self._suspicion = None
 
     # Ticks.
@@ -173,7 +138,7 @@ class Detector:
             self._learn(now, gap)
         state, published = self.state, self._memory.published
         self._silence.progress(now)
-        self._memory = _Memory()
+        self._memory = Memory()
         if self._looks_at_a_timer:
             # It has expired whatever the job does: evidence comes before the signal it asks for.
             return self._advance(now)
@@ -249,7 +214,7 @@ class Detector:
     def _suspect(self, said: Suspected, now: float) -> tuple[Instruction, ...]:
         self.state = "suspected"
         quiet_from = now - self._silence.quiet_for(now)
-        self._suspicion = _Suspicion(said, taken_at=now, quiet_from=quiet_from)
+        self._suspicion = Suspicion(said, taken_at=now, quiet_from=quiet_from)
         works = bool(said.waiting) and said.sink_class == "busy"
         return (said, Capture("a", samples_of=said.suspects if works else ()))
 
@@ -267,7 +232,7 @@ class Detector:
         said = self._thresholds.suspected(reason, "loop", event.now, self.clocks.loop_limit())
         said = replace(said, sampled=True, again=self._memory.published)
         self.state = "confirming"
-        self._suspicion = _Suspicion(
+        self._suspicion = Suspicion(
             said, event.now, quiet_from=event.now, a_taken=True, communicating=event.communicating
         )
         return (said, Capture("b"))
@@ -293,7 +258,7 @@ class Detector:
             return self._confirm(suspicion, event.now)
         return ()
 
-    def _confirm(self, suspicion: _Suspicion, now: float) -> tuple[Instruction, ...]:
+    def _confirm(self, suspicion: Suspicion, now: float) -> tuple[Instruction, ...]:
         self._silence.judge(communicating=suspicion.communicating, captured_at=suspicion.taken_at)
         silent = self._silence.seconds(now)
         why_not = self._excuse(suspicion, silent)
@@ -316,7 +281,7 @@ class Detector:
             ),
         )
 
-    def _excuse(self, suspicion: _Suspicion, silent: float) -> str:
+    def _excuse(self, suspicion: Suspicion, silent: float) -> str:
         """Why the suspicion is dropped although nothing moved; empty when it holds."""
         if suspicion.said.clock in ("timer", "stage", "loop") or suspicion.said.again:
             return ""
@@ -366,7 +331,7 @@ class Detector:
         published = suspicion is not None and suspicion.said.again
         self.state = "watching"
         self._suspicion = None
-        self._memory = _Memory(patience=given, next_sample=given, published=published)
+        self._memory = Memory(patience=given, next_sample=given, published=published)
 
     def _act(self, now: float) -> tuple[Instruction, ...]:
         silent = self._silence.seconds(now)
