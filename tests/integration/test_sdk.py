@@ -175,6 +175,57 @@ def test_without_the_probe_the_slot_is_claimed_as_the_probe_does_it(node: Worker
     process.communicate("\n")
 
 
+SPEAKS_FIRST = """
+    import subprocess
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    child = subprocess.Popen([sys.executable, "-c", CHILD], **pipes)
+    print("child", child.stdout.readline(), end="", flush=True)
+    print(use(77), slot()[0], flush=True)
+    print("child", *child.communicate("\\n")[0].splitlines(), flush=True)
+    print(slot(), flush=True)
+"""
+
+
+def test_a_subprocess_that_speaks_first_gives_the_slot_to_its_rank(node: Workers, heard: list[Event]) -> None:
+    child = dedent(USE) + dedent("""
+        print(use(5), flush=True)
+        sys.stdin.readline()
+        monitor = jm.Monitor()
+        monitor.step(6)
+        print(use(6))
+    """)
+    process = start(node, f"CHILD = {child!r}\n" + dedent(SPEAKS_FIRST), RANKSCOPE_PROBE="0")
+    code, out, err = finish(process)
+    refused = "this process is a child of a rank, not a rank"
+    assert (code, out, err) == (0, f"child OK\nOK 77.0\nchild {refused}\n[77.0, None, 77]\n", "")
+    view = node.slot()
+    assert (view.pid, view.interval, view.user_step) == (process.pid, 77, 77)
+
+
+def test_a_rank_that_found_its_slot_taken_has_it_when_it_is_free(node: Workers) -> None:
+    holder = start(node, "use(5); print('in', flush=True); input()", RANKSCOPE_PROBE="0")
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "in\n"
+    source = """
+    import itertools, time
+    monitor = jm.Monitor()
+    monitor.step(1)
+    print(slot()[2], flush=True)
+    deadline = time.monotonic() + 60
+    for number in itertools.count(1000):
+        monitor.step(number)
+        if slot()[2] == number or time.monotonic() > deadline:
+            break
+    print(slot()[2] == number)
+"""
+    second = start(node, source, RANKSCOPE_PROBE="0")
+    assert second.stdout is not None
+    assert second.stdout.readline() == "5\n"
+    holder.communicate("\n")
+    assert finish(second) == (0, "True\n", "")
+    assert node.slot().pid == second.pid
+
+
 def test_a_loader_worker_does_nothing_and_says_nothing(node: Workers, heard: list[Event]) -> None:
     source = """
     import torch
@@ -283,6 +334,95 @@ def test_a_pipe_that_stays_full_costs_a_bounded_moment_and_is_said_in_the_status
         assert [json.loads(line)["content"] for line in pipe.read()] == ["z"]
     finally:
         pipe.close()
+
+
+def test_parameters_that_find_the_pipe_full_are_said_and_sent_when_there_is_room(node: Workers) -> None:
+    pipe = TimerPipe(str(node.folder / "timers"))
+    source = """
+    import time
+    monitor = jm.Monitor()
+    while monitor.send_custom_message(content="x" * 3900).ok():
+        pass
+    for seconds in range(50, 60):
+        found = [monitor.reset_config(job_hang_interval=seconds)]
+        found += [monitor.reset_config(enable_job_restart=True)]
+    found += [monitor.set_retryable_errors(["a", "b"])]
+    print({status.to_string() for status in found}, slot()[0], flush=True)
+    input()
+    begin = time.monotonic()
+    while PUBLISHED._unsent and time.monotonic() < begin + 60:
+        monitor.step(3)
+    print("sent", slot(), flush=True)
+"""
+    source = "from rankscope.watchdog.sdk.published import PUBLISHED\n" + dedent(source)
+    process = start(node, source)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "{'the agent does not read its pipe, which is full'} 59.0\n"
+        while pipe.read():
+            pass
+        out, err = process.communicate("\n")
+        assert (process.returncode, out) == (0, "sent [59.0, None, 3]\n")
+        assert err == (
+            "rankscope: the agent does not read its pipe, which is full: settings not recorded; "
+            "sent again until it is recorded, training goes on\n"
+        )
+        lines = [json.loads(line) for line in pipe.read()]
+        assert [line.get("values") or line["keyword"] for line in lines] == [
+            {"job_hang_interval": 59, "enable_job_restart": True},
+            "a",
+            "b",
+        ]
+    finally:
+        pipe.close()
+
+
+COMPILED = """
+    import warnings
+    import torch
+
+    monitor = jm.Monitor()
+    warnings.simplefilter("error", UserWarning)
+
+    def block(x):
+        y = x * 2
+        with jm.hang_detect(7):
+            y = y + 1
+        return y * 2
+
+    @jm.hang_detect(7)
+    def decorated(x):
+        return x + 1
+
+    def calls(x):
+        return decorated(x * 2) * 2
+
+    def steps(x):
+        y = x * 2
+        monitor.step(3)
+        monitor.reset_config(job_hang_interval=5)
+        return y + 1
+
+    def says(x):
+        monitor.send_custom_message(content="x")
+        jm.Monitor(config=jm.PyTorchConfig(job_hang_interval=6))
+        return x + 1
+
+    for function in (block, decorated, calls, steps, says):
+        torch._dynamo.reset()
+        compiled = torch.compile(function, backend="eager")
+        print(function.__name__, *(compiled(torch.ones(1)).item() for _ in range(2)))
+    print(slot())
+"""
+
+
+def test_a_compiled_function_may_use_all_of_it_also_where_warnings_are_errors(
+    node: Workers, heard: list[Event]
+) -> None:
+    code, out, err = finish(start(node, COMPILED))
+    values = {"block": 6.0, "decorated": 2.0, "calls": 6.0, "steps": 3.0, "says": 2.0}
+    lines = "".join(f"{name} {value} {value}\n" for name, value in values.items())
+    assert (code, out, err) == (0, lines + "[6.0, None, 3]\n", "")
 
 
 def test_a_timer_server_of_torch_gets_no_line_that_it_does_not_know(node: Workers) -> None:

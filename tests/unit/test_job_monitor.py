@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
+import pickle
 import re
 from collections.abc import Callable
 from decimal import Decimal
@@ -107,9 +109,43 @@ def test_a_stage_needs_a_number(seconds: object) -> None:
         jm.hang_detect(seconds)  # type: ignore[arg-type] # that is the point
 
 
-def test_only_what_can_be_called_is_decorated() -> None:
+class Trainer:
+    pass
+
+
+@pytest.mark.parametrize("decorated", ["train", Trainer])
+def test_only_functions_are_decorated(decorated: Any) -> None:
     with pytest.raises(TypeError, match="decorates functions"):
-        jm.hang_detect(5)("train")  # type: ignore[type-var] # that is the point
+        jm.hang_detect(5)(decorated)
+
+
+@pytest.mark.parametrize(
+    "twin", [copy.copy, copy.deepcopy, lambda config: pickle.loads(pickle.dumps(config))]
+)
+@pytest.mark.parametrize("config", CONFIGS)
+def test_a_configuration_can_be_copied_and_pickled(
+    config: type[jm.Config], twin: Callable[[jm.Config], jm.Config]
+) -> None:
+    made = config(job_hang_interval=600)
+    other = twin(made)
+    assert type(other) is config
+    assert dict(other.params) == {"job_hang_interval": 600}
+    assert not hasattr(other.params, "__setitem__")
+
+
+def test_a_number_too_long_to_be_written_is_refused_in_our_words(monitor: jm.Monitor) -> None:
+    with pytest.raises(ValueError, match="more than 64 bits"):
+        monitor.step(10**5000)
+    with pytest.raises(ValueError, match=r"job_hang_interval=int of very many digits: too large"):
+        jm.PyTorchConfig(job_hang_interval=10**5000)
+    with pytest.raises(TypeError, match=r"critical_roles=\['ps', .{180,200}\.\.\.: a string expected"):
+        monitor.reset_config({"critical_roles": ["ps"] * 5000})  # type: ignore[dict-item] # that is the point
+
+
+def test_a_text_is_measured_as_json_and_the_refusal_says_so() -> None:
+    assert jm.PyTorchConfig(critical_roles="é" * 83).params
+    with pytest.raises(ValueError, match=r"500 bytes \(as JSON, where a character that is no ASCII takes 6"):
+        jm.PyTorchConfig(critical_roles="é" * 84)
 
 
 def test_keywords_are_a_list_of_texts_that_say_something(monitor: jm.Monitor) -> None:
@@ -141,6 +177,7 @@ def test_a_step_is_an_integer_of_64_bits(monitor: jm.Monitor, number: int, error
     with pytest.raises(error):
         monitor.step(number)
     monitor.step(2**63 - 1)
+    monitor.step(-(2**63))
     monitor.step(np.int32(-7))  # type: ignore[arg-type] # an integer all the same
 
 

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
-from collections.abc import AsyncGenerator, Generator, Iterator
+import itertools
+import sys
+import types
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from types import FrameType
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -278,6 +284,57 @@ def test_an_asynchronous_generator_is_in_its_stage_only_while_its_own_code_runs(
     assert seen == [30, 30]
 
 
+@pytest.mark.parametrize("started", [0, 1, 2])
+def test_an_asynchronous_generator_that_is_open_when_the_loop_ends_is_closed_once(started: int) -> None:
+    @hang_detect(30)
+    async def batches() -> AsyncGenerator[float | None]:
+        try:
+            while True:
+                yield limit()
+        finally:
+            await asyncio.sleep(0)
+            seen.append(limit())
+
+    seen: list[float | None] = []
+    kept: list[AsyncGenerator[float | None]] = []
+    complaints: list[object] = []
+
+    async def run() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: complaints.append(context))
+        kept.append(batches())
+        for _ in range(started):
+            assert await kept[0].__anext__() == 30
+
+    asyncio.run(run())
+    assert complaints == []
+    assert seen == [30] * (started > 0)
+    assert sys.get_asyncgen_hooks() == (None, None)
+
+
+def test_a_coroutine_of_the_old_kind_can_be_awaited_and_is_in_its_stage_while_it_waits() -> None:
+    @types.coroutine
+    def old(until: asyncio.Event) -> Generator[Any, None, float | None]:
+        yield from until.wait().__await__()
+        return limit()
+
+    decorated: Callable[[asyncio.Event], Any] = hang_detect(30)(functools.partial(old))
+
+    async def run() -> None:
+        until = asyncio.Event()
+
+        async def waits() -> float | None:
+            found: float | None = await decorated(until)
+            return found
+
+        task = asyncio.create_task(waits())
+        await asyncio.sleep(0)
+        assert limit() == 30
+        until.set()
+        assert await task == 30
+
+    asyncio.run(run())
+
+
 def test_a_stage_that_one_task_began_and_another_ended_is_gone() -> None:
     stage = hang_detect(30)
 
@@ -294,17 +351,168 @@ async def _leave(stage: hang_detect) -> None:
     stage.__exit__(None, None, None)
 
 
-def test_an_interruption_in_the_middle_of_a_change_leaves_nothing_behind() -> None:
-    """A finalizer or signal handler that ends a stage while its own thread opens another."""
-    scopes, line = Scopes(), object()
-    first, second = OpenStage(5, "first", line), OpenStage(9, "second", line)
-    scopes.enter(first)
-    before = scopes._open
-    scopes.leave(first)
-    scopes._open = before  # what an interrupted enter would write back
-    assert scopes.limit() == (None, "")
-    scopes.enter(second)
-    assert scopes.open() == [second]
+Nested = Callable[[Scopes], list[OpenStage]]
+
+
+def nothing(_scopes: Scopes) -> list[OpenStage]:
+    return []
+
+
+def asks(scopes: Scopes) -> list[OpenStage]:
+    scopes.limit()
+    return []
+
+
+def enters(scopes: Scopes) -> list[OpenStage]:
+    left, stays = OpenStage(99, "left", LINES[0]), OpenStage(30, "stays", LINES[0])
+    scopes.enter(left)
+    scopes.enter(stays)
+    scopes.limit()
+    scopes.leave(left)
+    scopes.limit()
+    return [stays]
+
+
+def loses(scopes: Scopes) -> list[OpenStage]:
+    scopes.enter(OpenStage(99, "lost", LINES[1]))
+    return []
+
+
+def leaves_the_outer_one(scopes: Scopes) -> list[OpenStage]:
+    for stage in scopes.open():
+        if stage.name == "outer":
+            scopes.leave(stage)
+    return []
+
+
+LINES = (object(), object())
+
+
+def interrupted(at: int, call: Callable[[], object], handler: Callable[[], None]) -> bool:
+    """Call ``call`` and run ``handler`` before its bytecode number ``at`` in scopes.py, if it has so many."""
+    seen = 0
+
+    def trace(frame: FrameType, event: str, _argument: object) -> Any:
+        nonlocal seen
+        if not frame.f_code.co_filename.endswith("scopes.py"):
+            return None
+        frame.f_trace_opcodes = True
+        seen += event == "opcode"
+        if event == "opcode" and seen == at:
+            sys.settrace(None)
+            handler()
+            return None
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        with suppress(ZeroDivisionError):
+            call()
+    finally:
+        sys.settrace(before)
+    return seen >= at
+
+
+class Open:
+    """Two lines with stages, one of them inside another; all of them have been looked at."""
+
+    def __init__(self) -> None:
+        self.scopes = Scopes()
+        self.outer = OpenStage(60, "outer", LINES[0])
+        self.inner = OpenStage(5, "inner", LINES[0])
+        self.new = OpenStage(40, "new", LINES[1])
+        self.stages = [self.outer, self.inner, OpenStage(20, "other", LINES[1])]
+        for stage in self.stages:
+            self.scopes.enter(stage)
+            self.scopes.limit()
+
+    def enter(self) -> None:
+        self.stages.append(self.new)
+        try:
+            self.scopes.enter(self.new)
+        except ZeroDivisionError:
+            self.scopes.leave(self.new)  # as ``PUBLISHED.enter`` does
+
+    def leave(self) -> None:
+        try:
+            self.scopes.leave(self.inner)
+        except ZeroDivisionError:
+            self.scopes.leave(self.inner)  # its object is still inside, and leaves again or goes
+
+    def limit(self) -> None:
+        self.scopes.limit()
+
+    def make_stale(self) -> None:
+        for _ in range(200):
+            passing = OpenStage(1, "passing", LINES[1])
+            self.scopes.enter(passing)
+            self.scopes.leave(passing)
+
+    def check(self) -> None:
+        still = [stage for stage in self.stages if not stage.ended]
+        assert self.scopes.limit()[0] == max({stage.line: stage.seconds for stage in still}.values())
+        assert set(self.scopes.open()) == set(still)
+
+
+@pytest.mark.parametrize("raises", [False, True])
+@pytest.mark.parametrize("nested", [nothing, asks, enters, loses, leaves_the_outer_one])
+@pytest.mark.parametrize("operation", ["enter", "leave", "limit", "limit of many"])
+def test_an_interruption_at_any_point_leaves_what_is_true(
+    operation: str, nested: Nested, *, raises: bool
+) -> None:
+    """A finalizer or signal handler that works with stages, and may raise, while its own thread does."""
+
+    def handler() -> None:
+        here.stages.extend(nested(here.scopes))
+        if raises:
+            raise ZeroDivisionError
+
+    for at in itertools.count(1):
+        here = Open()
+        if operation == "limit of many":
+            here.make_stale()
+        call = {"enter": here.enter, "leave": here.leave}.get(operation, here.limit)
+        if not interrupted(at, call, handler):
+            assert at > 20
+            return
+        here.check()
+
+
+def test_many_stages_at_once_cost_what_each_costs_alone() -> None:
+    """Counted in steps of the interpreter: time is the machine's."""
+
+    def steps(count: int) -> int:
+        counted = 0
+
+        def trace(frame: FrameType, event: str, _argument: object) -> Any:
+            nonlocal counted
+            counted += 1
+            return trace if "sdk" in frame.f_code.co_filename else None
+
+        shared, release = hang_detect(60), asyncio.Event()
+
+        async def waits() -> None:
+            with shared, hang_detect(5):
+                await release.wait()
+
+        async def run() -> None:
+            tasks = [asyncio.create_task(waits()) for _ in range(count)]
+            await asyncio.sleep(0)
+            assert limit() == 5
+            release.set()
+            await asyncio.gather(*tasks)
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            asyncio.run(run())
+        finally:
+            sys.settrace(before)
+        return counted
+
+    few, many = steps(50), steps(400)
+    assert many < 8 * 1.5 * few
 
 
 def test_a_stage_whose_block_went_without_leaving_it_is_over() -> None:

@@ -148,3 +148,38 @@ def test_keywords_without_end_are_bounded(agent: Agent) -> None:
         agent.hear("retryable_errors", rank=3, keyword=f"error {index}", index=index + 1, count=10**9)
     assert len(agent.words.retryable_errors) == 100
     assert agent.stored() == []
+
+
+def test_settings_without_end_are_cut_short_counted_and_recorded_at_last(agent: Agent) -> None:
+    for number in range(250):
+        agent.hear("settings", rank=3, values={"job_hang_interval": number}, now=number / 100)
+    agent.hear("settings", rank=3, values={"enable_job_hang_detection": False}, now=3.0)
+    agent.hear("retryable_errors", rank=4, keyword="reset", index=0, count=1, now=3.0)
+    assert len(agent.stored()) == MOST_A_MINUTE
+    assert agent.console == [
+        (
+            "more than 100 changed settings of workers in a minute: "
+            "of the rest only the last values will be recorded"
+        )
+    ]
+    agent.hear("message", rank=4, content="later", now=59.0)
+    assert agent.stored()[MOST_A_MINUTE:] == [("message", {"rank": 4, "content": "later"})]
+    agent.hear("settings", rank=3, values={"job_hang_interval": 7}, now=61.0)
+    last = {"job_hang_interval": 249, "enable_job_hang_detection": False}
+    assert agent.stored()[MOST_A_MINUTE + 1 :] == [
+        ("settings.changed", {"rank": 3, "values": last, "left_out": 150}),
+        ("settings.changed", {"rank": 4, "values": {"retryable_errors": ["reset"]}}),
+        ("settings.changed", {"rank": 3, "values": {"job_hang_interval": 7}}),
+    ]
+    agent.words.finish()
+    assert len(agent.stored()) == MOST_A_MINUTE + 4
+
+
+def test_settings_that_wait_for_room_are_recorded_when_the_job_ends(agent: Agent) -> None:
+    for number in range(150):
+        agent.hear("settings", rank=3, values={"job_hang_interval": number})
+    agent.words.finish()
+    agent.words.finish()
+    assert agent.stored()[MOST_A_MINUTE:] == [
+        ("settings.changed", {"rank": 3, "values": {"job_hang_interval": 149}, "left_out": 49})
+    ]

@@ -161,9 +161,18 @@ class Ledger:
         """A message was one too many; the number of them is told at the job's end."""
         self._messages_left_out += 1
 
-    def settings_changed(self, rank: int, values: Mapping[str, object]) -> None:
-        """A rank set parameters from inside (``Monitor.reset_config``)."""
-        self._records.event("settings.changed", {"rank": rank, "values": dict(values)})
+    def settings_changed(self, rank: int, values: Mapping[str, object], *, left_out: int = 0) -> None:
+        """A rank set parameters from inside (``Monitor.reset_config``).
+
+        Args:
+            rank: global rank.
+            values: by name.
+            left_out: changes that were too many to record; what they said last is in ``values``.
+        """
+        data: dict[str, object] = {"rank": rank, "values": dict(values)}
+        if left_out:
+            data["left_out"] = left_out
+        self._records.event("settings.changed", data)
 
     def decided(self, decision: Decision) -> None:
         """A decision, stored before it is carried out."""

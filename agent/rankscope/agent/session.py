@@ -123,6 +123,7 @@ class Session(Reporter):
         """End everything else this session started; takes a moment."""
         self.phase("ended", None)
         self.watch.stop()
+        self.words.finish()
         self.ledger.job_ended(result, exit_code)
         self._write_agent("ended")
         self.services.close()

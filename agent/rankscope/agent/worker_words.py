@@ -1,14 +1,16 @@
 """What workers say through the pipe (``watchdog.job_monitor``): checked, bounded, recorded and shown.
 
 Any process of the job can write such a line, so nothing in it is taken as it comes. A rank that talks without
-end costs a bounded number of records a minute; what is left out is counted. Nothing here decides: the limits
-that a rank sets reach the detector through the page.
+end costs a bounded number of records a minute; what is left out is counted, and of parameters the last values
+are recorded later. Nothing here decides: the limits that a rank sets reach the detector through the page.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from rankscope.agent.ledger import Ledger
@@ -32,11 +34,15 @@ class Allowance:
         self.refused = 0
         """Since the last time something was allowed."""
 
-    def take(self, now: float) -> bool:
-        """Whether one more may happen at ``now`` (monotonic seconds)."""
+    def has_room(self, now: float) -> bool:
+        """Whether one more may happen at ``now`` (monotonic seconds), without taking it."""
         if now - self._since >= _MINUTE:
             self._since, self._used = now, 0
-        if self._used >= self._most:
+        return self._used < self._most
+
+    def take(self, now: float) -> bool:
+        """Whether one more may happen at ``now`` (monotonic seconds)."""
+        if not self.has_room(now):
             self.refused += 1
             return False
         self._used += 1
@@ -48,8 +54,16 @@ class Allowance:
         return refused
 
 
+@dataclass(slots=True)
+class _Waiting:
+    """Changes of one rank for which there was no room: the last value of each parameter."""
+
+    values: dict[str, object] = field(default_factory=dict[str, object])
+    changes: int = 0
+
+
 class WorkerWords:
-    """Takes in the events of the workers' SDK. Called by the timers' thread alone.
+    """Takes in the events of the workers' SDK. ``take`` is called by the timers' thread alone.
 
     Args:
         ledger: where they are recorded.
@@ -63,6 +77,8 @@ class WorkerWords:
         self._once = once
         self._messages = Allowance()
         self._changes = Allowance()
+        self._waiting: dict[int, _Waiting] = {}
+        self._lock = threading.Lock()
         self._keywords: dict[int, tuple[str, ...]] = {}
 
     @property
@@ -81,12 +97,38 @@ class WorkerWords:
         rank = event.data.get("rank")
         if not isinstance(rank, int) or rank not in ranks:
             return
-        if event.name == "message":
-            self._message(rank, event.data.get("content"), now)
-        elif event.name == "settings":
-            self._settings(rank, event.data.get("values"), now)
-        elif event.name == "retryable_errors":
-            self._retryable(rank, event.data, now)
+        with self._lock:
+            while self._waiting and self._changes.take(now):
+                self._record_waiting(next(iter(self._waiting)))
+            if event.name == "message":
+                self._message(rank, event.data.get("content"), now)
+            elif event.name == "settings":
+                self._settings(rank, event.data.get("values"), now)
+            elif event.name == "retryable_errors":
+                self._retryable(rank, event.data, now)
+
+    def finish(self) -> None:
+        """Record what still waits for room: the job ends. A record a rank, so it needs no allowance."""
+        with self._lock:
+            for rank in list(self._waiting):
+                self._record_waiting(rank)
+
+    def _change(self, rank: int, values: Mapping[str, object], now: float) -> None:
+        """Record changed parameters, or keep the last values until there is room."""
+        if self._changes.take(now):
+            self._ledger.settings_changed(rank, values)
+            return
+        self._once(
+            f"more than {MOST_A_MINUTE} changed settings of workers in a minute: "
+            "of the rest only the last values will be recorded"
+        )
+        waiting = self._waiting.setdefault(rank, _Waiting())
+        waiting.values.update(values)
+        waiting.changes += 1
+
+    def _record_waiting(self, rank: int) -> None:
+        waiting = self._waiting.pop(rank)
+        self._ledger.settings_changed(rank, waiting.values, left_out=waiting.changes - 1)
 
     def _message(self, rank: int, content: object, now: float) -> None:
         if not isinstance(content, str):
@@ -101,13 +143,13 @@ class WorkerWords:
         self._say(f"rank {rank} says: {one_line(content)}")
 
     def _settings(self, rank: int, values: object, now: float) -> None:
-        if not isinstance(values, dict) or not self._changes.take(now):
+        if not isinstance(values, dict):
             return
         given: dict[object, object] = values
         known = {name: given[name] for name in PARAMETERS if name in given}
         if not known:
             return
-        self._ledger.settings_changed(rank, {name: _plain(value) for name, value in known.items()})
+        self._change(rank, {name: _plain(value) for name, value in known.items()}, now)
         idle = [name for name in known if name not in ACTED_ON]
         if idle:
             names = ", ".join(idle)
@@ -125,8 +167,8 @@ class WorkerWords:
             self._keywords[rank] = (*before, storable(keyword))
         elif keyword is None:
             self._keywords[rank] = ()
-        if index >= count - 1 and self._changes.take(now):
-            self._ledger.settings_changed(rank, {"retryable_errors": list(self._keywords.get(rank, ()))})
+        if index >= count - 1:
+            self._change(rank, {"retryable_errors": list(self._keywords.get(rank, ()))}, now)
 
 
 def storable(text: str) -> str:

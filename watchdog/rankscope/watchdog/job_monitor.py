@@ -19,6 +19,8 @@ from dataclasses import dataclass
 
 from rankscope.watchdog.sdk.config import (
     MAX_KEYWORDS,
+    MAX_STEP,
+    MIN_STEP,
     Config,
     ElasticBatchConfig,
     MPIConfig,
@@ -31,6 +33,7 @@ from rankscope.watchdog.sdk.config import (
 )
 from rankscope.watchdog.sdk.published import PUBLISHED
 from rankscope.watchdog.sdk.stages import hang_detect
+from rankscope.watchdog.sdk.untraced import untraced
 
 __all__ = [
     "Config",
@@ -46,10 +49,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What became of a message.
+    """What became of a message, or of parameters for the record.
 
     Attributes:
-        reason: why it was not sent, ``""`` when it was.
+        reason: why it was not sent (yet), ``""`` when it was.
     """
 
     reason: str = ""
@@ -66,6 +69,7 @@ class Status:
 class Monitor:
     """Tells the agent what this rank wants. Values are the process's: of several monitors the last holds."""
 
+    @untraced
     def __init__(self, config: Config | None = None) -> None:
         """Make the parameters of ``config`` this rank's.
 
@@ -80,13 +84,17 @@ class Monitor:
         if config is not None:
             _set(config.params)
 
-    def set_retryable_errors(self, errors: Iterable[str]) -> None:
+    @untraced
+    def set_retryable_errors(self, errors: Iterable[str]) -> Status:
         """Name texts that make a failure of this job worth a retry when the failed rank's log has them.
 
         What this rank has named before is replaced.
 
         Args:
             errors: keywords, each part of a log line.
+
+        Returns:
+            Whether the agent has them. Those that find its pipe full are sent again by later calls and steps.
 
         Raises:
             TypeError: ``errors`` is a string itself, or one of them is none.
@@ -99,20 +107,25 @@ class Monitor:
             raise ValueError("an empty retryable error would be found in every log")
         if len(keywords) > MAX_KEYWORDS:
             raise ValueError(f"{len(keywords)} retryable errors: at most {MAX_KEYWORDS} expected")
-        if not keywords:
-            PUBLISHED.send("retryable_errors", {"keyword": None, "index": 0, "count": 0})
-        for index, keyword in enumerate(keywords):
-            data: dict[str, object] = {"keyword": keyword, "index": index, "count": len(keywords)}
-            if PUBLISHED.send("retryable_errors", data):
-                return  # nobody to hear the rest either
+        lines: list[dict[str, object]] = [
+            {"keyword": keyword, "index": index, "count": len(keywords)}
+            for index, keyword in enumerate(keywords)
+        ]
+        nothing: dict[str, object] = {"keyword": None, "index": 0, "count": 0}
+        return Status(PUBLISHED.record("retryable_errors", lines or [nothing]))
 
-    def reset_config(self, params: Mapping[str, Value] | Config | None = None, /, **more: Value) -> None:
+    @untraced
+    def reset_config(self, params: Mapping[str, Value] | Config | None = None, /, **more: Value) -> Status:
         """Change parameters of this rank while it trains; those not named stay as they are.
 
         Args:
             params: names and values, or a configuration.
             more: the same as keywords, which win: ``reset_config(job_hang_interval=180)``. ``None`` or
                 ``"auto"`` for an interval gives it back to the launcher.
+
+        Returns:
+            Whether the agent has them for its record; what finds its pipe full is sent again by later calls
+            and steps. Limits hold all the same.
 
         Raises:
             TypeError: an unknown name (the nearest known one is named), or a value of another type.
@@ -121,8 +134,9 @@ class Monitor:
         given = params.params if isinstance(params, Config) else {} if params is None else params
         if not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - the user's argument
             raise TypeError(f"reset_config({params!r}): names with values expected")
-        _set(checked({**given, **more}))
+        return _set(checked({**given, **more}))
 
+    @untraced
     def send_custom_message(self, content: str) -> Status:
         """Send a text to the agent: it is recorded and shown on the agent's console.
 
@@ -140,6 +154,7 @@ class Monitor:
         """
         return Status(PUBLISHED.send("message", {"content": text_of_one_line(content, "content")}))
 
+    @untraced
     def step(self, number: int) -> None:
         """Say which step the script is at; any call is a sign of progress, whatever the number.
 
@@ -150,15 +165,18 @@ class Monitor:
             TypeError: ``number`` is no integer.
             ValueError: it has more than 64 bits.
         """
-        PUBLISHED.step(step_number(number))
+        if type(number) is not int or not MIN_STEP <= number <= MAX_STEP:
+            number = step_number(number)
+        PUBLISHED.step(number)
 
 
-def _set(params: Mapping[str, Value]) -> None:
+def _set(params: Mapping[str, Value]) -> Status:
     """Let what has an effect take it, and send everything for the record."""
     if "job_hang_interval" in params:
         seconds = params["job_hang_interval"]
         PUBLISHED.set_limits(interval=float(seconds) if isinstance(seconds, (int, float)) else None)
     if "enable_job_hang_detection" in params:
         PUBLISHED.set_limits(detect=bool(params["enable_job_hang_detection"]))
-    if params:
-        PUBLISHED.send("settings", {"values": dict(params)})
+    if not params:
+        return Status()
+    return Status(PUBLISHED.record("settings", [{"values": dict(params)}]))

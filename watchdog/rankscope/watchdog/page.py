@@ -198,6 +198,8 @@ class SlotWriter:
         self._base = HEADER_SIZE + slot * SLOT_SIZE
         step_at = self._base + _STEP_AT
         self._step_bytes = slice(step_at, step_at + _STEP.size)
+        user_step_at = self._base + _USER_STEP_AT
+        self._user_step_bytes = slice(user_step_at, user_step_at + _USER_STEP.size)
         self._groups_version = 0
         self._intervals_version = 0
 
@@ -214,8 +216,9 @@ class SlotWriter:
 
         A number that has no place in 64 bits is stored as the nearest one that has.
         """
-        number = max(_I64_MIN, min(number, _I64_MAX))
-        self._put(_USER_STEP_AT, _USER_STEP.pack(number, now_ns, number))
+        if not _I64_MIN <= number <= _I64_MAX:
+            number = max(_I64_MIN, min(number, _I64_MAX))
+        self._map[self._user_step_bytes] = _USER_STEP.pack(number, now_ns, number)
 
     def beat(self, now_ns: int, batches: int = 0) -> None:
         """Say that the probe's thread ran: stale while the process runs means the GIL is held in C."""
@@ -250,6 +253,11 @@ class SlotWriter:
         # The time last: who sees it finds the text.
         self._put(_RAISED_AT + _U64.size, time_then_text[_U64.size :])
         self._put(_RAISED_AT, time_then_text[: _U64.size])
+
+    def holder(self) -> int:
+        """Process that has claimed this slot last, 0 for none."""
+        pid: int = _IDENTITY.unpack_from(self._map, self._base)[1]
+        return pid
 
     def hold_wanted(self) -> bool:
         """Whether the agent wants a raising worker to wait while evidence is taken."""

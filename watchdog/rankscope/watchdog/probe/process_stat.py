@@ -1,4 +1,4 @@
-"""Two facts of a process from ``/proc/<pid>/stat``: does it live, and when did it start.
+"""Three facts of a process from ``/proc/<pid>/stat``: does it live, when did it start, who is its parent.
 
 A pid alone names nobody, because pids are reused: pid and start time together do.
 """
@@ -9,6 +9,7 @@ from typing import Final
 
 _START_TICKS_FIELD: Final = 22
 """Number of the field in proc(5); the state is field 3."""
+_PARENT_FIELD: Final = 4
 _STATE_FIELD: Final = 3
 
 
@@ -22,6 +23,12 @@ def is_alive(pid: int) -> bool:
     """Whether the process exists and is no zombie."""
     fields = _fields_from_state(pid)
     return bool(fields) and fields[0] not in {b"Z", b"X"}
+
+
+def parent_pid(pid: int) -> int:
+    """The process's parent; 0 when there is no such process."""
+    fields = _fields_from_state(pid)
+    return int(fields[_PARENT_FIELD - _STATE_FIELD]) if fields else 0
 
 
 def _fields_from_state(pid: int) -> list[bytes]:

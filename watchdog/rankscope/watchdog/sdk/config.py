@@ -25,9 +25,12 @@ MAX_TEXT_BYTES: Final = MAX_LINE_BYTES - 128
 """Longest message or keyword, in bytes as JSON: one line of the pipe, less what stands around it."""
 MAX_KEYWORDS: Final = 100
 """Retryable errors that one rank may name: each is a line of the agent's pipe."""
+_AS_JSON: Final = "as JSON, where a character that is no ASCII takes 6 or 12"
 _MAX_VALUE_BYTES: Final = 500
 """Longest text of a parameter, as JSON: all of them together fit into one line."""
-_MAX_STEP: Final = 2**63 - 1
+MIN_STEP: Final = -(2**63)
+MAX_STEP: Final = 2**63 - 1
+_SHOWN_CHARACTERS: Final = 200
 
 
 def seconds_or_off(value: object, name: str) -> float:
@@ -39,7 +42,7 @@ def seconds_or_off(value: object, name: str) -> float:
     """
     number = _number(value, name)
     if number != OFF and not 0 < number < math.inf:
-        raise ValueError(f"{name}={value!r}: a positive number of seconds expected, or -1 for off")
+        raise ValueError(f"{name}={_shown(value)}: a positive number of seconds expected, or -1 for off")
     return number
 
 
@@ -55,9 +58,9 @@ def step_number(value: object) -> int:
     elif isinstance(value, SupportsIndex) and not isinstance(value, bool):
         number = operator.index(value)
     else:
-        raise TypeError(f"step({value!r}): an integer expected")
-    if abs(number) > _MAX_STEP:
-        raise ValueError(f"step({value!r}): more than 64 bits")
+        raise TypeError(f"step({_shown(value)}): an integer expected")
+    if not MIN_STEP <= number <= MAX_STEP:
+        raise ValueError(f"step({_shown(value)}): more than 64 bits")
     return number
 
 
@@ -73,11 +76,17 @@ def text_of_one_line(value: object, name: str) -> str:
     # A character is at least one byte: what is far too long is not encoded first.
     size = len(value) if len(value) > MAX_TEXT_BYTES else _json_bytes(value)
     if size > MAX_TEXT_BYTES:
-        raise ValueError(
-            f"{name} of {size} bytes: at most {MAX_TEXT_BYTES} bytes can be sent (as JSON, where a character "
-            "that is no ASCII takes 6 or 12)"
-        )
+        raise ValueError(f"{name} of {size} bytes: at most {MAX_TEXT_BYTES} bytes can be sent ({_AS_JSON})")
     return value
+
+
+def _shown(value: object) -> str:
+    """``value`` for a message: bounded, also where Python refuses to write a number out."""
+    try:
+        text = repr(value)
+    except ValueError:  # more than sys.get_int_max_str_digits()
+        return f"{type(value).__name__} of very many digits"
+    return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
 
 
 def _json_bytes(text: str) -> int:
@@ -86,11 +95,11 @@ def _json_bytes(text: str) -> int:
 
 def _number(value: object, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"{name}={value!r}: a number expected")
+        raise TypeError(f"{name}={_shown(value)}: a number expected")
     try:
         return float(value)
     except OverflowError:
-        raise ValueError(f"{name}={value!r}: too large") from None
+        raise ValueError(f"{name}={_shown(value)}: too large") from None
 
 
 def _interval(value: object, name: str) -> Value:
@@ -104,22 +113,22 @@ def _boolean(value: object, name: str) -> Value:
     if isinstance(value, str) and value.lower() in ("true", "false"):
         return value.lower() == "true"
     if not isinstance(value, bool):
-        raise TypeError(f"{name}={value!r}: True or False expected")
+        raise TypeError(f"{name}={_shown(value)}: True or False expected")
     return value
 
 
 def _count(value: object, name: str) -> Value:
     number = _number(value, name)
     if not math.isfinite(number) or (number < 0 and number != OFF):
-        raise ValueError(f"{name}={value!r}: a number that is not negative expected, or -1 for off")
+        raise ValueError(f"{name}={_shown(value)}: a number that is not negative expected, or -1 for off")
     return int(number) if isinstance(value, Integral) or number.is_integer() else number
 
 
 def _text(value: object, name: str) -> Value:
     if not isinstance(value, str):
-        raise TypeError(f"{name}={value!r}: a string expected")
+        raise TypeError(f"{name}={_shown(value)}: a string expected")
     if _json_bytes(value) > _MAX_VALUE_BYTES:
-        raise ValueError(f"{name}: more than {_MAX_VALUE_BYTES} bytes as JSON")
+        raise ValueError(f"{name}: more than {_MAX_VALUE_BYTES} bytes ({_AS_JSON})")
     return value
 
 
@@ -191,8 +200,16 @@ class Config:
         """
         self.params: Mapping[str, Value] = MappingProxyType(checked(params))
 
+    def __getstate__(self) -> dict[str, object]:
+        """The view of the parameters can be neither copied nor pickled."""
+        return {**vars(self), "params": dict(self.params)}
+
+    def __setstate__(self, state: Mapping[str, object]) -> None:
+        vars(self).update(state)
+        self.params = MappingProxyType(dict(self.params))
+
     def __repr__(self) -> str:
-        given = ", ".join(f"{name}={value!r}" for name, value in self.params.items())
+        given = ", ".join(f"{name}={_shown(value)}" for name, value in self.params.items())
         return f"{type(self).__name__}({given})"
 
 

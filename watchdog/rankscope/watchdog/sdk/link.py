@@ -2,7 +2,8 @@
 
 A rank with a running probe shares the probe's slot. Without one (``RANKSCOPE_PROBE=0``, an interpreter that
 leaves ``PYTHONPATH`` out) the slot is opened and claimed as the probe does it. A child of a rank gets
-nothing: what it says would count as the rank's.
+nothing: what it says would count as the rank's. A subprocess that cannot be told from a rank under a wrapper
+is one until its ancestor speaks.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from typing import Final
 from rankscope.watchdog import environment
 from rankscope.watchdog.page import PageError, SlotWriter
 from rankscope.watchdog.probe import boot
-from rankscope.watchdog.probe.process_stat import is_alive, start_ticks
+from rankscope.watchdog.probe.process_stat import is_alive, parent_pid, start_ticks
 from rankscope.watchdog.sdk.edge import is_ours
 from rankscope.watchdog.sdk.pipe_line import EventPipe
 
 CHILD: Final = "this process is a child of a rank, not a rank"
 NO_AGENT: Final = "no agent of Rankscope runs this process"
+_MAX_DEPTH: Final = 64
+"""Generations looked back at most; a process that is seen while it goes has no parent (0)."""
 _LATE: Final = ("RANK", environment.RANK_PID)
 
 
@@ -34,12 +37,17 @@ class Link:
         writer: its slot, ``None`` when there is none.
         pipe: where its events go.
         reason: why there is no slot, ``""`` when there is one.
+        is_held: whether another process holds the slot now, which may end, or turn out to be our child.
+        is_first_come: whether it is a rank only for having come first: it may be the child of a rank that
+            has not spoken yet, and takes the slot when it does.
     """
 
     rank: int = -1
     writer: SlotWriter | None = None
     pipe: EventPipe | None = None
     reason: str = ""
+    is_held: bool = False
+    is_first_come: bool = False
 
 
 def late_variables(environ: MutableMapping[str, str]) -> tuple[str | None, ...]:
@@ -86,12 +94,23 @@ def _without_probe(environ: MutableMapping[str, str], pipe: EventPipe, *, forked
     if claim is None:
         return Link(rank, None, pipe, "the agent has no progress page")
     writer = SlotWriter(claim.page, claim.slot)
-    if boot.is_taken(claim, pid):
+    if boot.is_taken(claim, pid) and not _is_below(writer.holder(), pid):
         writer.close()
-        return Link(reason=CHILD)
+        return Link(reason=CHILD, is_held=True)
     writer.claim(rank=rank, pid=pid, start_ticks=start_ticks(pid))
     environ[environment.RANK_PID] = str(pid)
-    return Link(rank, writer, pipe)
+    return Link(rank, writer, pipe, is_first_come=os.getppid() != agent_pid)
+
+
+def _is_below(pid: int, ancestor: int) -> bool:
+    """Whether the process ``pid`` descends from ``ancestor``."""
+    for _ in range(_MAX_DEPTH):
+        if pid <= 1:
+            return False
+        pid = parent_pid(pid)
+        if pid == ancestor:
+            return True
+    return False
 
 
 def _is_child(agent_pid: int, *, forked: bool) -> bool:

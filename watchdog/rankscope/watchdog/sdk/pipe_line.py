@@ -16,6 +16,7 @@ from rankscope.watchdog.timers.descriptor import is_locked, wait_for_room, write
 
 PATIENCE: Final = 0.5
 """Seconds that a call waits for a full pipe; our server empties one in 20-50 ms (``timers.client``)."""
+FULL: Final = "the agent does not read its pipe, which is full"
 NO_PIPE: Final = "the agent has no pipe for messages"
 _RETRY: Final = 0.01
 
@@ -27,8 +28,12 @@ class EventPipe:
         self._path = path
         self._stuck = False
 
-    def send(self, line: bytes) -> str:
+    def send(self, line: bytes, *, patience: float = PATIENCE) -> str:
         """Write ``line`` (at most PIPE_BUF bytes) whole.
+
+        Args:
+            line: what to write.
+            patience: seconds to wait for a full pipe at most; none where it was full the last time.
 
         Returns:
             Why it could not be written, ``""`` when it is in the pipe.
@@ -39,7 +44,7 @@ class EventPipe:
             # Non-blocking: without a reader the opening would wait for ever.
             fd = os.open(self._path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
             try:
-                return self._write(fd, line) if _is_our_servers(fd) else NO_PIPE
+                return self._write(fd, line, patience) if _is_our_servers(fd) else NO_PIPE
             finally:
                 os.close(fd)
         except OSError as error:
@@ -47,9 +52,9 @@ class EventPipe:
                 raise
             return f"the agent's pipe cannot be written to ({error.strerror})"
 
-    def _write(self, fd: int, line: bytes) -> str:
+    def _write(self, fd: int, line: bytes, patience: float) -> str:
         """Try until the patience is over; a pipe that was full the last time gets none."""
-        deadline = time.monotonic() + (0.0 if self._stuck else PATIENCE)
+        deadline = time.monotonic() + (0.0 if self._stuck else patience)
         while True:
             try:
                 write_line(fd, line)
@@ -59,7 +64,7 @@ class EventPipe:
                     raise
                 if left <= 0:
                     self._stuck = True
-                    return "the agent does not read its pipe, which is full"
+                    return FULL
                 if wait_for_room(fd, left) is None:
                     time.sleep(min(left, _RETRY))
             else:

@@ -1,7 +1,8 @@
 """This process's own values, and the one place from which they reach the agent.
 
 One object a process. Any thread may call it, also from a signal handler or a finalizer in the middle of
-another call; a forked child starts afresh. Nothing is raised: what cannot be done is said once.
+another call; a forked child starts afresh. Nothing is raised: what cannot be done is said once. What
+belongs into the record and finds the pipe full is kept (``unsent``) and sent later.
 """
 
 from __future__ import annotations
@@ -9,14 +10,17 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from time import monotonic_ns
 from typing import Final
 
+from rankscope.watchdog.page import SlotWriter
 from rankscope.watchdog.sdk.config import OFF
 from rankscope.watchdog.sdk.edge import is_ours
 from rankscope.watchdog.sdk.link import CHILD, Link, find_link, is_helper_process, late_variables
+from rankscope.watchdog.sdk.pipe_line import FULL, PATIENCE
 from rankscope.watchdog.sdk.scopes import OpenStage, Scopes
+from rankscope.watchdog.sdk.unsent import Lines, Unsent
 from rankscope.watchdog.timers.wire import Event, encode_event
 
 Limits = tuple[float | None, float | None, str]
@@ -28,6 +32,10 @@ class Unchanged:
 
 
 UNCHANGED: Final = Unchanged()
+_AGAIN_NS: Final = 10**9
+"""Steps try again once a second what they could not do: to find the slot, to send what is unsent."""
+_NO_EFFECT: Final = "job_monitor has no effect here, training goes on"
+_LATER: Final = "sent again until it is recorded, training goes on"
 
 
 class Published:
@@ -48,8 +56,12 @@ class Published:
         self._scopes = Scopes()
         self._link = Link()
         self._asked: tuple[str | None, ...] | None = None
+        self._look_again_ns = self._send_again_ns = 0
+        self._unsent = Unsent()
         self._written: Limits = (None, None, "")
         self._writing = self._due = False
+        # The slot, while a step has nothing to do but to write into it: it takes no lock then.
+        self._straight: SlotWriter | None = None
 
     def start_afresh(self) -> None:
         """In a forked child: the parent's stages and slot are the parent's.
@@ -69,8 +81,8 @@ class Published:
 
     def leave(self, stage: OpenStage) -> None:
         """End a stage, whoever opened it."""
-        stage.ended = True  # counts even if what follows is interrupted
-        self._change(lambda: self._scopes.leave(stage))
+        self._scopes.end(stage)  # counts even if what follows is interrupted
+        self._change(lambda: None)
 
     def set_limits(
         self, *, interval: float | Unchanged | None = UNCHANGED, detect: bool | None = None
@@ -86,26 +98,76 @@ class Published:
         self._change(change)
 
     def step(self, number: int) -> None:
-        """Tell the agent the script's own step number."""
+        """Tell the agent the script's own step number, an integer of 64 bits."""
+        writer = self._straight
+        if writer is None or self._scopes.over:
+            self._step_with_care(number)
+            return
+        try:
+            writer.user_step(number, monotonic_ns())
+        except Exception as error:  # noqa: BLE001 - the edge to the training loop
+            self._failed("a step", error)
+
+    def _step_with_care(self, number: int) -> None:
+        """Find the slot, write what is due, send what is unsent."""
         if sys.is_finalizing():
             return
         try:
             with self._lock:
-                writer = self._linked().writer
-                if writer is not None:
-                    writer.user_step(number, time.monotonic_ns())
-                    if self._due or self._scopes.lost_some:
-                        self._scopes.prune()
+                link = self._linked()
+                if link.writer is not None:
+                    link.writer.user_step(number, monotonic_ns())
+                    if self._due or self._scopes.over:
                         self._publish()
+            if self._unsent and monotonic_ns() >= self._send_again_ns:
+                self._send_unsent(patience=0.0)
+            with self._lock:
+                # First set and then taken back: a signal handler may change what is asked for.
+                self._straight = self._link.writer
+                if self._due or self._unsent or self._link.is_first_come:
+                    self._straight = None
         except Exception as error:  # noqa: BLE001 - the edge to the training loop
             self._failed("a step", error)
 
-    def send(self, name: str, data: dict[str, object]) -> str:
+    def record(self, name: str, lines: Lines) -> str:
+        """Send events for the record; those of a full pipe are kept and sent by later steps and calls.
+
+        Returns:
+            Why they are not sent (yet), ``""`` when they are in the agent's pipe.
+        """
+        self._unsent.put(name, lines)
+        self._straight = None
+        return self._send_unsent(patience=PATIENCE)
+
+    def _send_unsent(self, *, patience: float) -> str:
+        self._send_again_ns = monotonic_ns() + _AGAIN_NS
+        with self._send_lock:
+            for name, lines in self._unsent.all():
+                reason = ""
+                for line in lines:
+                    reason = self._send_line(name, line, patience)
+                    if reason == FULL:
+                        self._say(f"{reason}: {name} not recorded", _LATER)
+                        return reason
+                    if reason:
+                        break  # nobody will ever hear it
+                self._unsent.settle(name, lines)
+                if reason:
+                    return reason
+        return ""
+
+    def send(self, name: str, data: Mapping[str, object]) -> str:
         """Send an event, the rank added to ``data``; waits half a second for a full pipe at most.
 
         Returns:
             Why it was not sent, ``""`` when it is in the agent's pipe.
         """
+        reason = self._send_line(name, data, PATIENCE)
+        if not reason and self._unsent:
+            self._send_unsent(patience=0.0)
+        return reason
+
+    def _send_line(self, name: str, data: Mapping[str, object], patience: float) -> str:
         if sys.is_finalizing():
             return "the interpreter ends"
         try:
@@ -114,7 +176,8 @@ class Published:
             if link.pipe is None:
                 return link.reason
             with self._send_lock:
-                return link.pipe.send(encode_event(Event(name, os.getpid(), {"rank": link.rank} | data)))
+                event = Event(name, os.getpid(), {"rank": link.rank, **data})
+                return link.pipe.send(encode_event(event), patience=patience)
         except Exception as error:
             if not is_ours(error):
                 raise
@@ -134,7 +197,7 @@ class Published:
 
     def _publish(self) -> None:
         """Write the limits that hold now. A call that comes in meanwhile only asks for another round."""
-        self._due = True
+        self._due, self._straight = True, None
         if self._writing:
             return
         self._writing = True
@@ -149,6 +212,8 @@ class Published:
             self._writing = False
 
     def _failed(self, what: str, error: Exception) -> None:
+        if sys.is_finalizing():
+            return
         if not is_ours(error):
             raise error
         self._say(f"cannot report {what} ({error!r})")
@@ -166,7 +231,15 @@ class Published:
 
         A worker that is a function imports the script before its launcher has told it its rank.
         """
-        if self._link.writer is None and (asked := late_variables(os.environ)) != self._asked:
+        if self._link.writer is not None:
+            if self._link.is_first_come and self._link.writer.holder() != os.getpid():
+                # An ancestor has come, which is the rank: this was a child that spoke first.
+                self._link = Link(reason=CHILD)
+                self._asked = late_variables(os.environ)
+            return self._link
+        asked = late_variables(os.environ)
+        if asked != self._asked or (self._link.is_held and monotonic_ns() >= self._look_again_ns):
+            self._look_again_ns = monotonic_ns() + _AGAIN_NS
             self._link = find_link(os.environ, forked=self._forked)
             # Finding it may have left the probe's mark.
             self._asked = late_variables(os.environ) if self._link.writer is not None else asked
@@ -175,13 +248,13 @@ class Published:
                 self._say(self._link.reason)
         return self._link
 
-    def _say(self, what: str) -> None:
+    def _say(self, what: str, then: str = _NO_EFFECT) -> None:
         """One line, once; written to the descriptor, ``sys.stderr`` may be closed or replaced."""
         if what in self._said:
             return
         self._said.add(what)
         try:  # noqa: SIM105 - contextlib is another import
-            os.write(2, f"rankscope: {what}; job_monitor has no effect here, training goes on\n".encode())
+            os.write(2, f"rankscope: {what}; {then}\n".encode())
         except OSError:
             pass
 

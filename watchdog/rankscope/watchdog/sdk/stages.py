@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import functools
 import sys
+import types
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
-from types import TracebackType
-from typing import TypeVar, cast
+from typing import TypeGuard, TypeVar, cast
 
 from rankscope.watchdog.sdk.config import seconds_or_off
 from rankscope.watchdog.sdk.execution import current_line
 from rankscope.watchdog.sdk.published import PUBLISHED
 from rankscope.watchdog.sdk.scopes import OpenStage
+from rankscope.watchdog.sdk.untraced import untraced
 
 Function = TypeVar("Function", bound=Callable[..., object])
+_Entered = tuple[OpenStage, "_Entered | None"]
+"""What one line has entered through one object: the last, and what it had entered before."""
 
 
 class hang_detect:  # noqa: N801 - AIMaster's name, used as a function
@@ -32,6 +35,7 @@ class hang_detect:  # noqa: N801 - AIMaster's name, used as a function
     own code runs, not while the caller works on what it has yielded.
     """
 
+    @untraced
     def __init__(self, seconds: float, *, name: str = "") -> None:
         """Check the limit.
 
@@ -43,18 +47,20 @@ class hang_detect:  # noqa: N801 - AIMaster's name, used as a function
             TypeError: ``seconds`` is no number, ``name`` no string.
             ValueError: it is neither positive and finite nor -1.
         """
-        self._open: list[OpenStage] = []
+        self._open: dict[object, _Entered] = {}
         self._seconds = seconds_or_off(seconds, "hang_detect")
         if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] - the user's argument
             raise TypeError(f"name={name!r}: a string expected")
         self._given_name = name
         self._name = name or _caller()
 
+    @untraced
     def __enter__(self) -> hang_detect:  # noqa: PYI034 - Self is of Python 3.11
         """Enter the stage."""
-        stage = OpenStage(self._seconds, self._name, current_line())
+        line = current_line()
+        stage = OpenStage(self._seconds, self._name, line)
         try:
-            self._open.append(stage)
+            self._open[line] = (stage, self._open.get(line))
             PUBLISHED.enter(stage)
         except BaseException:
             # Raised by a signal handler: the block is not entered, so it will not be left.
@@ -62,34 +68,45 @@ class hang_detect:  # noqa: N801 - AIMaster's name, used as a function
             raise
         return self
 
+    @untraced
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None
     ) -> None:
         """Leave the stage: the one that this thread or task has entered last, if it has entered any."""
-        line = current_line()
-        entered = list(self._open)
-        mine = [stage for stage in entered if stage.line is line] or entered
-        if mine:
-            self._drop(mine[-1])
+        entered = self._open.get(current_line())
+        if entered is None:
+            # Another line's, which is rare: the youngest line that is inside.
+            entered = next(reversed(list(self._open.values())), None)
+        if entered is not None:
+            self._drop(entered[0])
 
     def _drop(self, stage: OpenStage) -> None:
         PUBLISHED.leave(stage)
-        self._open = [each for each in self._open if not each.ended]
+        entered = self._open.get(stage.line)
+        while entered is not None and entered[0].ended:
+            entered = entered[1]
+        if entered is None:
+            self._open.pop(stage.line, None)
+        else:
+            self._open[stage.line] = entered
 
     def __call__(self, function: Function) -> Function:
         """Decorate a function, coroutine function, generator function or asynchronous generator function.
 
         Raises:
-            TypeError: ``function`` cannot be called.
+            TypeError: ``function`` cannot be called, or is a class.
         """
         import inspect  # what torch imports anyway; a script without torch may do without
 
-        if not callable(function):
+        if isinstance(function, type) or not callable(function):
+            # A class would become a function, which is no class to anybody who asks or inherits.
             raise TypeError(f"hang_detect decorates functions, not {function!r}")
         name = self._given_name or str(getattr(function, "__qualname__", type(function).__qualname__))
         stage = functools.partial(hang_detect, self._seconds, name=name)
         if inspect.isasyncgenfunction(function):
             wrapped = _async_generator(function, stage)
+        elif _is_old_coroutine(function, inspect.CO_ITERABLE_COROUTINE):
+            wrapped = _old_coroutine(function, stage)
         elif inspect.isgeneratorfunction(function):
             wrapped = _generator(function, stage)
         elif inspect.iscoroutinefunction(function):
@@ -116,6 +133,27 @@ def _coroutine(
     async def in_stage(*args: object, **kwargs: object) -> object:
         with stage():
             return await function(*args, **kwargs)
+
+    return in_stage
+
+
+def _is_old_coroutine(
+    function: Callable[..., object], flag: int
+) -> TypeGuard[Callable[..., Generator[object, object, object]]]:
+    """Whether ``types.coroutine`` made it: inspect sees the generator alone, which cannot be awaited."""
+    inner: object = function
+    while isinstance(inner, functools.partial):
+        inner = cast("functools.partial[object]", inner).func
+    return bool(getattr(getattr(inner, "__code__", None), "co_flags", 0) & flag)
+
+
+def _old_coroutine(
+    function: Callable[..., Generator[object, object, object]], stage: Stage
+) -> Callable[..., object]:
+    @types.coroutine
+    def in_stage(*args: object, **kwargs: object) -> Generator[object, object, object]:
+        with stage():
+            return (yield from function(*args, **kwargs))
 
     return in_stage
 
@@ -151,7 +189,7 @@ def _async_generator(
 ) -> Callable[..., object]:
     async def in_stage(*args: object, **kwargs: object) -> AsyncGenerator[object, object]:
         generator = function(*args, **kwargs)
-        resume: Callable[[], Coroutine[object, object, object]] = generator.__anext__
+        resume: Callable[[], Coroutine[object, object, object]] = functools.partial(_first, generator)
         while True:
             try:
                 with stage():
@@ -170,6 +208,16 @@ def _async_generator(
                 resume = functools.partial(generator.asend, sent)
 
     return in_stage
+
+
+def _first(generator: AsyncGenerator[object, object]) -> Coroutine[object, object, object]:
+    """Begin a generator that no loop is to know: at its end it would close this one and ours at once."""
+    hooks = sys.get_asyncgen_hooks()
+    try:
+        sys.set_asyncgen_hooks(None, None)
+        return generator.__anext__()
+    finally:
+        sys.set_asyncgen_hooks(*hooks)
 
 
 def _caller() -> str:
