@@ -246,6 +246,16 @@ def test_ranks_that_linger_after_others_have_ended_are_suspected_after_the_exit_
     assert job.times_of(Confirmed)[-1] - ended_at <= 126
 
 
+def test_a_child_that_a_lingering_rank_has_just_started_does_not_put_the_interval_off() -> None:
+    job = Job(HangSettings(exit_after=20.0))
+    job.train(30)
+    ended(job, 0, 1)
+    job.ranks[2] = replace(job.ranks[2], youngest_child_born=job.now + 1)
+    ended_at = job.now - job.started
+    job.run(40)
+    assert job.times_of(Confirmed)[0] - ended_at <= 26
+
+
 def test_ranks_that_have_run_their_script_and_linger_are_ranks_that_have_ended() -> None:
     job = Job(HangSettings(exit_after=120.0))
     job.train(30)

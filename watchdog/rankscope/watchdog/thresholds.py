@@ -113,7 +113,8 @@ class Thresholds:
 
     def _quiet_limit(self, patience: float) -> float:
         limit = self._clocks.quiet_limit(patient=self._silence.children_are_young)
-        return self.own.diagnose_after(max(limit, patience))
+        limit = self.own.diagnose_after(max(limit, patience))
+        return min(limit, self.exit_limit) if self._only_lingers else limit
 
     def _ticking_passed(self, now: float, patience: float) -> Suspected | None:
         limit = self.own.diagnose_after(max(TICKING_LIMIT, self._quiet_limit(patience)))
