@@ -50,10 +50,12 @@ class Incident:
     kept: bool = False
 
 
-def _collecting(targets: Iterable[Target]) -> frozenset[int]:
-    """The ranks that are collecting garbage."""
+def _collecting(targets: Iterable[Target], *, pause: Callable[[float], bool]) -> frozenset[int]:
+    """The ranks that are collecting garbage; asks no further when something urgent waits."""
     deadline = time.monotonic() + _GARBAGE_SECONDS
-    return frozenset(one.rank for one in targets if collects_garbage(one.pid, deadline=deadline))
+    return frozenset(
+        one.rank for one in targets if not pause(0.0) and collects_garbage(one.pid, deadline=deadline)
+    )
 
 
 def _without(look: JobSnapshot, ranks: frozenset[int]) -> JobSnapshot:
@@ -128,7 +130,7 @@ class EvidenceTaker:
             if look
         )
         found = looping_ranks(looks, catalogue=self._catalogue, source_line=source_line)
-        collecting = _collecting(target for target in targets if target.rank in found)
+        collecting = _collecting((target for target in targets if target.rank in found), pause=pause)
         if collecting:
             # A collection owns the GIL at whatever line began it: those looks tell nothing of these ranks.
             looks = tuple(_without(look, collecting) for look in looks)

@@ -10,16 +10,17 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from rankscope.diag.model import ProcessFacts, RankSnapshot
+from rankscope.watchdog.limits import (
+    BUSY_CPU_SHARE,
+    BUSY_IO_RATE,
+    CAPTURE_SWITCHES,
+    QUIET_CPU_SHARE,
+    QUIET_SWITCH_RATE,
+)
 
 ActivityLevel = Literal["frozen", "quiet", "ticking", "busy", "unknown"]
 
-# Measured on 25 real jobs (gloo, 2 cores), DIAGNOSIS.md "Activity" and "Class of a sink".
-BUSY_CPU: Final = 0.10  # share of one core, run delay counted: a starved rank is not idle
-QUIET_CPU: Final = 0.01
-BUSY_IO: Final = 20_000.0  # bytes/s
 QUIET_IO: Final = 1.0  # bytes/s; the probe's own page costs none, a blocked read none: who prints is awake
-QUIET_SWITCHES: Final = 2.0  # voluntary switches a second
-CAPTURE_SWITCHES: Final = 4  # a blocking capture costs about two, and each end of the window may hold one
 STALE_BEAT: Final = 3.0  # seconds: the probe's thread stamps once a second unless the GIL is held in C
 
 FROZEN_STATES: Final = {
@@ -51,7 +52,7 @@ class Activity:
 
     def thread_computes(self, *, main: bool) -> bool:
         """Whether the main thread, or else the others, used the CPU; whose helpers did means nothing."""
-        return (self.main_cpu if main else self.other_cpu) >= BUSY_CPU
+        return (self.main_cpu if main else self.other_cpu) >= BUSY_CPU_SHARE
 
 
 UNKNOWN: Final = Activity("unknown")
@@ -103,19 +104,19 @@ def measure(earlier: RankSnapshot | None, latest: RankSnapshot, *, other_threads
     cpu = (_main_cpu(after) - _main_cpu(before)) / seconds
     io = (after.io_bytes - before.io_bytes) / seconds
     switches = after.voluntary_switches - before.voluntary_switches
-    stirred = switches > QUIET_SWITCHES * seconds + CAPTURE_SWITCHES
+    stirred = switches > QUIET_SWITCH_RATE * seconds + CAPTURE_SWITCHES
     why = (
         f"main thread {100 * cpu:.0f} % CPU, {switches} voluntary switches, {io:.0f} B/s of I/O"
         f" in {seconds:.1f} s"
     )
     others = (after.other_cpu_seconds - before.other_cpu_seconds) / seconds
-    quiet = cpu < QUIET_CPU and io < QUIET_IO and not stirred
+    quiet = cpu < QUIET_CPU_SHARE and io < QUIET_IO and not stirred
     level: ActivityLevel = "quiet" if quiet else "ticking"
-    if other_threads and others >= BUSY_CPU:
+    if other_threads and others >= BUSY_CPU_SHARE:
         level, why = "busy", f"{why}; its other threads {100 * others:.0f} % CPU"
     elif (children := _busy_child(earlier, latest, seconds)) is not None:
         level, why = "busy", f"{why}; {children}"
-    elif cpu >= BUSY_CPU or io >= BUSY_IO:
+    elif cpu >= BUSY_CPU_SHARE or io >= BUSY_IO_RATE:
         level = "busy"
     return Activity(level, why, stirred, seconds, cpu, others)
 
@@ -155,7 +156,7 @@ def _busy_child(earlier: RankSnapshot, latest: RankSnapshot, seconds: float) -> 
             _main_cpu(after) + after.other_cpu_seconds - _main_cpu(before) - before.other_cpu_seconds
         ) / seconds
         io = (after.io_bytes - before.io_bytes) / seconds
-        if cpu >= BUSY_CPU or io >= BUSY_IO:
+        if cpu >= BUSY_CPU_SHARE or io >= BUSY_IO_RATE:
             return f"child process {child.pid} {100 * cpu:.0f} % CPU, {io:.0f} B/s of I/O"
     return None
 

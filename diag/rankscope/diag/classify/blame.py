@@ -11,16 +11,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from rankscope.diag.classify.kinds import Cause
-from rankscope.diag.classify.loops import looping_ranks
 from rankscope.diag.classify.view import JobView, RankView
 from rankscope.diag.classify.wording import busy_phrase, join, name_ranks, stuck_phrase, verb, wait_phrase
 from rankscope.diag.model import Confidence, Evidence, Kind, Location, Severity, Verdict
+from rankscope.watchdog.limits import ALIVE_AGAIN_AFTER, LIBRARY_LOOP_LIMIT
 
 _LOWER: Final[dict[Confidence, Confidence]] = {"high": "medium", "medium": "low", "low": "low"}
 _ORDER: Final[dict[Confidence, int]] = {"low": 0, "medium": 1, "high": 2}
-_LIBRARY_LOOP_AFTER: Final = 30.0  # DIAGNOSIS.md, decision 8: "30 s if the leaves are in libraries"
-ALIVE_WARNING_AFTER: Final = 90.0
-"""Seconds of silence up to which a rank that polls, or runs in a Python loop, is information only."""
 _SHOWN: Final = 16  # ranks whose evidence is listed one by one
 
 
@@ -134,7 +131,7 @@ def blame(
 def _severity(job: JobView, *, alive: bool) -> Severity:
     """A rank that polls or loops may be at honest work; a watcher soon knows whether that ends by itself."""
     silent = job.silent_seconds
-    return "info" if alive and silent is not None and silent < ALIVE_WARNING_AFTER else "warning"
+    return "info" if alive and silent is not None and silent < ALIVE_AGAIN_AFTER else "warning"
 
 
 def suspect(
@@ -230,9 +227,10 @@ def pair_evidence(job: JobView) -> list[Evidence]:
 
 def loops_in_python(job: JobView) -> frozenset[int]:
     """Ranks that quick samples show in one endless Python loop (DIAGNOSIS.md, decision 8)."""
-    loops = looping_ranks(job.samples, catalogue=job.catalogue, source_line=job.source_line)
     silent = job.silent_seconds or 0.0
-    return frozenset(rank for rank, loop in loops.items() if loop == "user" or silent >= _LIBRARY_LOOP_AFTER)
+    return frozenset(
+        rank for rank, loop in job.loops.items() if loop == "user" or silent >= LIBRARY_LOOP_LIMIT
+    )
 
 
 def _with_kind(cause: Cause, kind: Kind | None, *, loop: bool) -> Cause:

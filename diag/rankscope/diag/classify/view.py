@@ -5,13 +5,13 @@ It judges nothing; it puts the two snapshots of each rank side by side.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rankscope.diag.classify.activity import Activity, frozen_state, measure, same_process
 from rankscope.diag.classify.catalogue import Catalogue
 from rankscope.diag.classify.kinds import Cause, Suspect, cause_of
-from rankscope.diag.classify.loops import looping_ranks
+from rankscope.diag.classify.loops import Loop, looping_ranks
 from rankscope.diag.classify.position import Position, SourceLine, Waiting, read_position
 from rankscope.diag.classify.waits import OpenCollective, Waits, advanced, entered, read_waits
 from rankscope.diag.model import JobSnapshot, RankSnapshot
@@ -86,7 +86,7 @@ class JobView:
         earlier: the first of the pair, ``None`` with a single one.
         ranks: one view a rank that has a snapshot, by rank.
         waits: by sequence numbers.
-        samples: further snapshots of the suspected ranks in quick succession, oldest first.
+        loops: ranks that quick samples show in a Python loop, and in which sort.
         silent_seconds: how long a watcher has seen no progress, ``None`` when nobody watched.
         overdue: whether that is ten times what the watcher gives to working ranks.
     """
@@ -97,7 +97,7 @@ class JobView:
     waits: Waits
     catalogue: Catalogue
     source_line: SourceLine
-    samples: tuple[JobSnapshot, ...] = ()
+    loops: Mapping[int, Loop]
     silent_seconds: float | None = None
     overdue: bool = False
 
@@ -187,7 +187,7 @@ def look(
     elsewhere = {view.rank for view in settled if view.gone or _is_elsewhere(view)}
     loops = looping_ranks(samples, catalogue=catalogue, source_line=line_of)
     waits = _read_waits(latest, settled, elsewhere, loops={rank for rank in loops if loops[rank] == "user"})
-    return JobView(latest, earlier, settled, waits, catalogue, line_of, samples, silent_seconds, overdue)
+    return JobView(latest, earlier, settled, waits, catalogue, line_of, loops, silent_seconds, overdue)
 
 
 def _read_waits(
