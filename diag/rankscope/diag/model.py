@@ -53,6 +53,7 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
         kind: ``python`` or ``native``.
         short_file: the file as it is shown (``torch/distributed/distributed_c10d.py``), ``""`` to show
             ``file``.
+        source: text of the line as the dump gave it (pystack, gdb's ``py-bt``), ``""`` when it did not.
     """
 
     function: str
@@ -60,6 +61,19 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
     line: int = 0
     kind: Literal["python", "native"] = "python"
     short_file: str = ""
+    source: str = ""
+
+
+class FrameVariables(msgspec.Struct, frozen=True):
+    """The local variables and arguments of one frame, as the tool printed them.
+
+    Attributes:
+        frame: index of the frame in its thread's ``frames``.
+        values: name and printed value, in the order of the dump.
+    """
+
+    frame: int
+    values: tuple[tuple[str, str], ...]
 
 
 class ThreadStack(msgspec.Struct, frozen=True):
@@ -72,6 +86,8 @@ class ThreadStack(msgspec.Struct, frozen=True):
         is_main: whether it is its process's main thread.
         holds_gil: whether it owned the GIL, ``None`` when the tool cannot tell.
         active: whether the tool saw it running, ``None`` when it cannot tell.
+        collecting: whether it was collecting garbage, ``None`` when the tool cannot tell.
+        variables: local variables, of the frames whose tool was asked for them.
     """
 
     thread_id: int
@@ -80,6 +96,8 @@ class ThreadStack(msgspec.Struct, frozen=True):
     is_main: bool = False
     holds_gil: bool | None = None
     active: bool | None = None
+    collecting: bool | None = None
+    variables: tuple[FrameVariables, ...] = ()
 
 
 class ProcessFacts(msgspec.Struct, frozen=True):
@@ -170,6 +188,79 @@ class ExitFacts(msgspec.Struct, frozen=True):
     frame: Frame | None = None
 
 
+class Collective(msgspec.Struct, frozen=True, gc=False):
+    """One operation of a flight record: a collective, or a send or receive.
+
+    Attributes:
+        group: torch's name of the process group, ``""`` when the record does not tell it.
+        seq: ``collective_seq_id``, for P2P ``p2p_seq_id``; the same number on every member of the group.
+        op: ``all_reduce``, without the backend (``gloo:``, ``nccl:``) that the record has before it.
+        is_p2p: whether it is a send or receive.
+        is_completed: whether the record says that it ended.
+        is_started: whether it was seen to run on the device, ``None`` when the backend does not tell (gloo).
+        input_sizes: shape of each input; output_sizes of each output.
+        input_dtypes: dtype of each input (``Float``); output_dtypes of each output.
+        created_ns: unix time of the call, ns, 0 when unknown; started_ns and completed_ns when the record
+            found out that it ran and ended, 0 when unknown (always on gloo).
+        frames: where it was called, leaf first, empty in records without stacks.
+        peer: the other rank of a send or receive, ``None`` when not told.
+    """
+
+    group: str
+    seq: int
+    op: str
+    is_p2p: bool = False
+    is_completed: bool = False
+    is_started: bool | None = None
+    input_sizes: tuple[tuple[int, ...], ...] = ()
+    output_sizes: tuple[tuple[int, ...], ...] = ()
+    input_dtypes: tuple[str, ...] = ()
+    output_dtypes: tuple[str, ...] = ()
+    created_ns: int = 0
+    started_ns: int = 0
+    completed_ns: int = 0
+    frames: tuple[Frame, ...] = ()
+    peer: int | None = None
+
+
+class RecordedGroup(msgspec.Struct, frozen=True, gc=False):
+    """One process group as a flight record knows it.
+
+    Attributes:
+        name: torch's name, the same on every member; ``""`` when the record does not tell it.
+        description: ``default_pg``, or what the user called it.
+        members: its global ranks, empty when unknown (gloo's records lose them once there are sub-groups).
+        enqueued: last collective that was called, started the last seen to run, completed the last that
+            ended; -1 for none, or not known.
+    """
+
+    name: str
+    description: str = ""
+    members: tuple[int, ...] = ()
+    enqueued: int = -1
+    started: int = -1
+    completed: int = -1
+
+
+class FlightRecord(msgspec.Struct, frozen=True):
+    """Torch's flight record of one rank: its groups, and its newest operations.
+
+    Attributes:
+        groups: every group the record names.
+        entries: oldest first.
+        is_whole: whether the record reaches back to the group's first operation. When not, what is older
+            than the first entry is unknown, not missing (the ring wrapped, or older entries were left out).
+        version: as written, ``""`` when the record did not come from a dump (a watchdog's log line).
+        rank: the rank that the record itself names, ``None`` when it does not.
+    """
+
+    groups: tuple[RecordedGroup, ...] = ()
+    entries: tuple[Collective, ...] = ()
+    is_whole: bool = False
+    version: str = ""
+    rank: int | None = None
+
+
 class ChildSnapshot(msgspec.Struct, frozen=True):
     """A child process of a rank (loader worker, checkpoint writer), or the reason it has no stacks."""
 
@@ -186,13 +277,18 @@ class RankSnapshot(msgspec.Struct, frozen=True):
         rank: global rank.
         node: host (or dump folder) it was seen on.
         pid: process id, 0 when unknown (dumps); start_ticks its start time.
-        observed: whether stacks were obtained; ``reason`` says why not.
+        observed: whether stacks were obtained.
+        reason: why there are none; with stacks, what is missing from them and why.
         source: the tool that gave the stacks (``py-spy``), ``None`` without stacks.
         threads: all threads of the process, leaf first each.
         children: its child processes.
         facts: ``/proc``, ``None`` when it is gone or the source is a dump.
         progress: the probe's page, ``None`` without a probe.
         exit: set when the process has ended.
+        record: its flight record, ``None`` when nobody could be asked for one.
+        server_answers: whether torch's server in the process answered, ``None`` when there is none, or it
+            was not asked. One that accepts and stays silent belongs to a process that cannot run.
+        wait_counters: torch's wait counters by name (of the same server): calls still waiting.
     """
 
     rank: int
@@ -208,6 +304,9 @@ class RankSnapshot(msgspec.Struct, frozen=True):
     facts: ProcessFacts | None = None
     progress: Progress | None = None
     exit: ExitFacts | None = None
+    record: FlightRecord | None = None
+    server_answers: bool | None = None
+    wait_counters: dict[str, int] = msgspec.field(default_factory=dict[str, int])
 
 
 class JobSnapshot(msgspec.Struct, frozen=True):
