@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
@@ -85,9 +86,9 @@ def state_of(pid: int) -> str | None:
         return None
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Poll a condition until it holds; fail the test when it does not in time."""
-    end = time.monotonic() + DEADLINE
+def wait_until(condition: Callable[[], bool], *, within: float = DEADLINE) -> None:
+    """Poll a condition until it holds; fail the test when it does not in time (seconds)."""
+    end = time.monotonic() + within
     while not condition():
         assert time.monotonic() < end, "the condition did not come true in time"
         time.sleep(0.005)
@@ -101,6 +102,28 @@ print("ready", flush=True)
 time.sleep(1000)
 """
 """A process that nobody may trace without the capability for it."""
+
+
+def seen_without_ptrace(imports: str, code: str, *argv: str) -> str:
+    """Run Python code as this user without the capability to trace, and return what it printed.
+
+    For another user than root that is so anyway, where the process looked at is ``HIDDEN``.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys\n{imports}\n{code}", *argv],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=True,
+        preexec_fn=_drop_ptrace,
+    )
+    return done.stdout.strip()
+
+
+def _drop_ptrace() -> None:
+    drop_from_bounding_set, sys_ptrace = 24, 19
+    if os.geteuid() == 0:
+        ctypes.CDLL(None).prctl(drop_from_bounding_set, sys_ptrace, 0, 0, 0)
 
 
 def seen_without_capabilities(imports: str, code: str, *argv: str) -> str:

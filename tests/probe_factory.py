@@ -34,6 +34,8 @@ class Workers:
     def __init__(self, folder: Path, slots: int) -> None:
         self.folder = folder
         self.page = folder / "progress.page"
+        self.answers = folder / "answers"
+        self.answers.mkdir(mode=0o700)
         create_page(self.page, slots)
         self.reader = PageReader(self.page)
         self._processes: list[subprocess.Popen[str]] = []
@@ -51,6 +53,7 @@ class Workers:
             "MASTER_ADDR": "127.0.0.1",
             "OMP_NUM_THREADS": "1",
             environment.PAGE: str(self.page),
+            environment.ANSWERS: str(self.answers),
             environment.AGENT_PID: str(os.getpid()),
             environment.RANK_PID: None,
         }

@@ -32,6 +32,7 @@ from rankscope.diag import proc
 from rankscope.diag.capture import MAX_CHILDREN, NOT_SAMPLED, Target, capture_ranks
 from rankscope.diag.capture.locks import lock_folder, process_lock
 from rankscope.diag.capture.plan import (
+    BACKENDS,
     GONE,
     NO_TOOL,
     OTHER_USER,
@@ -40,7 +41,7 @@ from rankscope.diag.capture.plan import (
     REPLACED,
     ZOMBIE,
 )
-from rankscope.diag.capture.pyspy import Tool, capture_process
+from rankscope.diag.capture.process import Toolbox, capture_process
 from rankscope.diag.model import ExitFacts, Progress, RankSnapshot, ThreadStack
 
 BLOCKED_IN_KERNEL = """
@@ -87,9 +88,14 @@ def capture(
     children: bool = True,
     pyspy: str | None = None,
 ) -> RankSnapshot:
-    """Capture one rank."""
+    """Capture one rank; a stand-in for py-spy is the only tool."""
     (snapshot,) = capture_ranks(
-        (Target(0, pid),), timeout=timeout, rank_timeout=rank_timeout, children=children, pyspy=pyspy
+        (Target(0, pid),),
+        timeout=timeout,
+        rank_timeout=rank_timeout,
+        children=children,
+        pyspy=pyspy,
+        backends=("py-spy",) if pyspy else BACKENDS,
     )
     return snapshot
 
@@ -195,7 +201,8 @@ def test_a_rank_that_blocks_in_the_kernel_under_the_tool_is_read_and_goes_on(tmp
 
 
 def test_a_rank_left_stopped_by_a_killed_tool_is_revived(tmp_path: Path) -> None:
-    stopping = a_tool(tmp_path, 'kill -STOP "$pid"; exec sleep 1000')
+    stop = 'case "$*" in *--nonblocking*) ;; *) kill -STOP "$pid";; esac'
+    stopping = a_tool(tmp_path, f"{stop}; exec sleep 1000")
     with waiting_process() as process:
         snapshot = capture(process.pid, pyspy=stopping, timeout=0.3)
         assert (snapshot.observed, snapshot.reason) == (False, OUT_OF_TIME)
@@ -293,7 +300,7 @@ def test_ranks_that_time_does_not_reach_say_so_and_keep_their_facts(tmp_path: Pa
     slow = a_tool(tmp_path, "exec sleep 1000")
     with waiting_process() as process:
         targets = [Target(rank, process.pid) for rank in range(12)]
-        snapshots = capture_ranks(targets, timeout=0.3, pyspy=slow)
+        snapshots = capture_ranks(targets, timeout=0.3, pyspy=slow, backends=("py-spy",))
     assert [snapshot.rank for snapshot in snapshots] == list(range(12))
     assert {snapshot.reason for snapshot in snapshots} == {OUT_OF_TIME}
     assert all(snapshot.facts is not None and snapshot.facts.state == "S" for snapshot in snapshots)
@@ -321,7 +328,7 @@ def test_a_rank_whose_lock_is_taken_is_read_without_stopping_it(tmp_path: Path) 
     with waiting_process() as process:
         with process_lock(process.pid, deadline=time.monotonic()) as held:
             assert held
-            capture_process(process.pid, tool=Tool(noting), deadline=time.monotonic() + DEADLINE)
+            capture_process(process.pid, tools=Toolbox(noting), deadline=time.monotonic() + DEADLINE)
         assert arguments.read_text().splitlines()[0] == f"dump --json --nonblocking --pid {process.pid}"
 
 
@@ -415,7 +422,12 @@ def test_ranks_are_read_before_any_child(tmp_path: Path) -> None:
         first_line(first)
         first_line(second)
         ranks = {first.pid, second.pid}
-        capture_ranks([Target(0, first.pid), Target(1, second.pid)], timeout=DEADLINE, pyspy=noting)
+        capture_ranks(
+            [Target(0, first.pid), Target(1, second.pid)],
+            timeout=DEADLINE,
+            pyspy=noting,
+            backends=("py-spy",),
+        )
         seen = [int(pid) for pid in order.read_text().split() if pid.isdigit()]
     first_child = next(place for place, pid in enumerate(seen) if pid not in ranks)
     assert ranks == set(seen[:first_child])

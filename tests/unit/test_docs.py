@@ -42,7 +42,7 @@ DECISIONS: Final = ROOT / "docs" / "decisions"
 PLAIN_CODES: Final = frozenset({0, 1, 2, 130})
 CODE_BLOCK: Final = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 LINK: Final = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-FLAG: Final = re.compile(r"--[a-z-]+")
+FLAG: Final = re.compile(r"--?[a-z][a-z-]*")
 OUR_VARIABLE: Final = re.compile(r"\bRANKSCOPE_[A-Z]+(?:_[A-Z]+)*\b")
 
 

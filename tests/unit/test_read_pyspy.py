@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.diag.read.pyspy import parse_pyspy_json
+from rankscope.diag.read.pyspy import parse_pyspy_dumps, parse_pyspy_json
 
 DATA = Path(__file__).parents[1] / "data" / "stacks"
 
@@ -80,3 +80,39 @@ def test_a_thread_that_is_not_understood_does_not_cost_the_others() -> None:
     read = parse_pyspy_json(data, pid=1)
     assert [thread.thread_id for thread in read.threads] == [1, 2]
     assert len(read.problems) == 2
+
+
+def test_local_variables_go_to_their_frames() -> None:
+    values = [
+        {"name": "dst", "addr": 1, "arg": True, "repr": "3"},
+        {"name": "work", "addr": 16, "arg": False, "repr": None},
+    ]
+    frames = [{"name": "f", "locals": None}, {"name": "g", "locals": values}, {"name": "h", "locals": []}]
+    data = json.dumps([{"pid": 1, "os_thread_id": 1, "frames": frames}]).encode()
+    (thread,) = parse_pyspy_json(data, pid=1).threads
+    assert [(one.frame, one.values) for one in thread.variables] == [
+        (1, (("dst", "3"), ("work", "<at 0x10>")))
+    ]
+
+
+def test_variables_that_are_not_understood_are_told_and_cost_no_frame() -> None:
+    data = json.dumps([{"os_thread_id": 1, "frames": [{"name": "f", "locals": 7}]}]).encode()
+    read = parse_pyspy_json(data, pid=1)
+    assert len(read.threads[0].frames) == 1
+    assert "local variables not understood" in read.problems[0]
+
+
+def test_a_list_of_several_processes_is_taken_apart() -> None:
+    first, one = dump_of("busy_loop", 0)
+    second, two = dump_of("lock_blocked", 1)
+    dumps, problems = parse_pyspy_dumps(json.dumps([*json.loads(first), *json.loads(second)]).encode())
+    assert not problems
+    assert [(dump.pid, len(dump.threads)) for dump in dumps] == [(one, 1), (two, 2)]
+    assert [sum(thread.is_main for thread in dump.threads) for dump in dumps] == [1, 1]
+
+
+def test_the_process_that_a_thread_names_is_kept() -> None:
+    process = {"pid": 5, "command_line": "ray::Worker", "parent": {"pid": 4, "command_line": "raylet"}}
+    data = json.dumps([{"pid": 5, "os_thread_id": 5, "frames": [], "process_info": process}]).encode()
+    ((dump,), _) = parse_pyspy_dumps(data)
+    assert (dump.title, dump.parent) == ("ray::Worker", 4)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -24,15 +25,28 @@ from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, W
 from torch.distributed.elastic.agent.server.health_check_server import HealthCheckServer
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing import LogsSpecs, PContext
-from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
+from rankscope.agent.ending import Ending, Evidence
 from rankscope.agent.logs.specs import close_writing_ends
-from rankscope.agent.policy import EXIT_RUN_AGAIN, decide_on_failure, decide_on_stuck_kernel
+from rankscope.agent.policy import (
+    EXIT_RUN_AGAIN,
+    decide_on_failure,
+    decide_on_left_workers,
+    decide_on_stuck_kernel,
+)
+from rankscope.agent.process_context import (
+    exit_codes,
+    function_processes,
+    leads_groups,
+    let_go,
+    noted_exit_codes,
+)
 from rankscope.agent.session import Session
 from rankscope.agent.torch_files import error_message, record_buffer, write_error
 from rankscope.agent.workers import Launch, WorkerRef
 from rankscope.diag import proc
-from rankscope.diag.model import Decision, ExitFacts, JobSnapshot
+from rankscope.diag.model import Decision, Diagnosis, ExitFacts, JobSnapshot
 from rankscope.diag.store.events import iso_time
 from rankscope.watchdog.probe.entry import ProbedEntrypoint
 
@@ -41,6 +55,9 @@ _SHUTDOWN_TIMEOUT: Final = 30
 RENDEZVOUS_SECONDS: Final = 900.0
 """torch's default for joining a rendezvous (``LaunchConfig``), and our deadline for the phase."""
 _RAISED_WAIT: Final = 2.0
+_LAST_WRITE: Final = 2.0
+"""Seconds at the end for a last look that was not waited for before the workers were stopped."""
+_MEMBERSHIP: Final = "a change of the membership"
 
 
 class DiagElasticAgent(LocalElasticAgent):
@@ -59,11 +76,13 @@ class DiagElasticAgent(LocalElasticAgent):
         super().__init__(spec, logs_specs, **kwargs)
         self._session = session
         self._polling = False
-        self._evidence_taken = False
+        self._ending: Ending | None = None
+        self._why = ""
         self._restarting: Decision | None = None
         self._user_health: HealthCheckServer | None = getattr(self, "_health_check_server", None)
         session.restarts = lambda: (self._remaining_restarts, spec.max_restarts)
         session.exit_codes = self._reaped
+        session.end_workers = self._end_workers_beside_main
 
     def run(self, role: str = "default_role") -> RunResult:
         """Run until the job is done; a health server given by the caller lives as long."""
@@ -71,6 +90,8 @@ class DiagElasticAgent(LocalElasticAgent):
             result: RunResult = super().run(role)
             return result
         finally:
+            if self._ending is not None:
+                self._ending.finish(_LAST_WRITE)
             if self._user_health is not None:
                 self._user_health.stop()
 
@@ -93,13 +114,23 @@ class DiagElasticAgent(LocalElasticAgent):
         """The session's server is up already, and stays up over restarts."""
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
-        self._session.services.prepare_page(worker_group.spec.local_world_size)
-        ids: dict[int, Any] = super()._start_workers(worker_group)
-        self._evidence_taken = False
-        if self._pcontext is not None:
-            close_writing_ends(self._pcontext)
-            self._take_evidence_before_close(self._pcontext)
-        self._session.workers_started(self._launch(worker_group, ids))
+        signals = self._session.signals
+        signals.arm()
+        # A signal between two starts would leave workers behind that nobody knows of.
+        with signals.hold(), signals.in_torchs_place():
+            self._session.services.prepare_page(worker_group.spec.local_world_size)
+            ids: dict[int, Any] = super()._start_workers(worker_group)
+            launch = self._launch(worker_group, ids)
+            if self._pcontext is not None:
+                close_writing_ends(self._pcontext)
+                self._ending = Ending(
+                    launch.workers,
+                    as_groups=leads_groups(self._pcontext),
+                    signals=signals,
+                    stopping=self._session.workers_stopping,
+                )
+                self._take_evidence_before_close(self._pcontext)
+            self._session.workers_started(launch)
         return ids
 
     def _launch(self, worker_group: WorkerGroup, ids: dict[int, Any]) -> Launch:
@@ -132,23 +163,30 @@ class DiagElasticAgent(LocalElasticAgent):
         if result.state == WorkerState.UNHEALTHY:
             # Torch's own check: a worker in uninterruptible sleep. It would end with exit code 0.
             return self._carry_out(self._stuck_in_the_kernel(), worker_group)
-        if result.state == WorkerState.FAILED and not self._evidence_taken:
+        if result.state == WorkerState.FAILED:
             # Everybody was gone before there was anything to look at; the failure is recorded all the same.
-            self._record_failure()
+            self._take_evidence(self._record_failure)
         return result
 
     def _stuck_in_the_kernel(self) -> Decision:
         """Evidence and decision about a worker that torch calls unhealthy: no restart on this node."""
-        snapshot = self._session.evidence_now({})
-        diagnosis = self._session.judge_now(snapshot) if snapshot is not None else None
-        decision = decide_on_stuck_kernel(diagnosis, time=iso_time(time.time()))
+        found: list[Diagnosis] = []
+
+        def take(deadline: float) -> None:
+            snapshot = self._session.evidence_now({}, deadline=deadline)
+            if snapshot is not None:
+                found.append(self._session.judge_now(snapshot))
+
+        self._take_evidence(take)
+        decision = decide_on_stuck_kernel(found[0] if found else None, time=iso_time(time.time()))
         self._session.decided(decision)
         self._session.console.say(f"{decision.action}: {decision.reason}")
         return decision
 
     def _carry_out(self, decision: Decision, worker_group: WorkerGroup) -> RunResult:
         """A decision about a hang; its evidence is on disk already."""
-        self._evidence_taken = True
+        if self._ending is not None:
+            self._ending.evidence_taken = True
         if decision.action == "restart" and self._remaining_restarts > 0:
             self._restarting = decision
             return RunResult(state=WorkerState.UNHEALTHY)
@@ -172,7 +210,26 @@ class DiagElasticAgent(LocalElasticAgent):
         decision, self._restarting = self._restarting, None
         restarts = worker_group.spec.max_restarts - self._remaining_restarts
         self._session.restart_begins(decision, restarts=restarts)
+        self._why = decision.reason if decision is not None else _MEMBERSHIP
+        self._stop_workers(worker_group)
+        self._refuse_if_left(worker_group)
         super()._restart_workers(worker_group)
+
+    def _refuse_if_left(self, worker_group: WorkerGroup) -> None:
+        """No restart beside a worker that could not be ended: it holds the device a new one would need.
+
+        Raises:
+            ChildFailedError: with a failure for each such worker.
+        """
+        left = self._ending.left if self._ending is not None else ()
+        if not left:
+            return
+        decision = decide_on_left_workers(tuple(one.rank for one in left), time=iso_time(time.time()))
+        self._session.decided(decision)
+        self._session.console.say(f"{decision.action}: {decision.reason}")
+        self._remaining_restarts = 0
+        name = worker_group.spec.get_entrypoint_name()  # type: ignore[no-untyped-call]  # torch's own
+        raise ChildFailedError(name, self._failures(decision, worker_group))
 
     def _stop_workers(self, worker_group: WorkerGroup, *_args: Any, **_kwargs: Any) -> None:  # noqa: ARG002
         self._shutdown(timeout=getattr(self, "_shutdown_timeout", _SHUTDOWN_TIMEOUT))
@@ -181,8 +238,9 @@ class DiagElasticAgent(LocalElasticAgent):
         self, death_sig: signal.Signals = signal.SIGTERM, timeout: int = _SHUTDOWN_TIMEOUT, **_kwargs: Any
     ) -> None:
         """Stop the workers; the timer pipe and the health server outlive them."""
+        self._session.signals.acting()
         if self._pcontext is not None:
-            self._session.phase("stopping", 2.0 * timeout)
+            self._session.phase("stopping", self._session.settings.evidence_budget + 2.0 * timeout)
             self._pcontext.close(death_sig, timeout)
 
     # Evidence before the end.
@@ -192,43 +250,86 @@ class DiagElasticAgent(LocalElasticAgent):
         close = pcontext._close  # noqa: SLF001 - a seam (decision 0009)
 
         def close_after_evidence(death_sig: signal.Signals, timeout: int = _SHUTDOWN_TIMEOUT) -> None:
-            self._evidence_before_the_end()
-            self._session.workers_stopping()
-            close(death_sig=death_sig, timeout=timeout)
+            with self._session.signals.hold():
+                self._end_workers(pcontext, death_sig, timeout)
+                if not self._left():
+                    close(death_sig=death_sig, timeout=timeout)
 
         def terminate_after_evidence(terminate: Callable[[], None]) -> None:
-            self._evidence_before_the_end()
-            terminate()
+            with self._session.signals.hold():
+                self._end_workers(pcontext, signal.SIGTERM, _SHUTDOWN_TIMEOUT)
+                if not self._left():
+                    terminate()
 
         # Workers that are functions are terminated inside torch.multiprocessing's own join.
-        for process in getattr(getattr(pcontext, "_pc", None), "processes", ()):
+        for process in function_processes(pcontext):
             process.terminate = partial(terminate_after_evidence, process.terminate)
         pcontext._close = close_after_evidence  # type: ignore[method-assign]  # noqa: SLF001
 
-    def _evidence_before_the_end(self) -> None:
-        try:
-            self._before_close()
-        except Exception:
-            logger.exception("rankscope could not take evidence before the workers are stopped")
-
-    def _before_close(self) -> None:
-        if self._evidence_taken or not self._alive():
-            return
+    def _end_workers(self, pcontext: PContext, death_sig: signal.Signals, timeout: float) -> None:
+        """Evidence, then the end of this launch's workers; does nothing the second time."""
         if self._polling:
-            self._record_failure()
-        elif self._session.watch.suspected:
-            # Stopped while under suspicion (a signal, a new node): what is there is kept.
-            self._evidence_taken = True
-            snapshot = self._session.evidence_now({})
-            if snapshot is not None:
-                self._session.judge_suspicion(snapshot)
+            # torch's poll does not know of --shutdown-timeout.
+            timeout = getattr(self, "_shutdown_timeout", timeout)
+        self._stop(self._evidence_due(death_sig), death_sig, timeout)
+        if left := self._left():
+            let_go(pcontext, [worker.pid for worker in left])
 
-    def _record_failure(self) -> None:
+    def _end_workers_beside_main(self, sent: signal.Signals) -> None:
+        """The main thread does not answer a signal: end the workers without it (the signals' thread)."""
+        timeout = getattr(self, "_shutdown_timeout", _SHUTDOWN_TIMEOUT)
+        self._stop(self._last_look(sent.name) if self._may_look() else None, sent, timeout)
+
+    def _stop(self, take: Evidence | None, death_sig: signal.Signals, timeout: float) -> None:
+        if self._ending is None:
+            return
+        told = self._ending.left
+        budget = self._session.settings.evidence_budget
+        self._ending.stop(take, budget=budget, death_sig=death_sig, timeout=timeout)
+        if self._ending.left and not told:
+            self._session.workers_left(self._ending.left)
+
+    def _left(self) -> tuple[WorkerRef, ...]:
+        return self._ending.left if self._ending is not None else ()
+
+    def _take_evidence(self, take: Evidence) -> None:
+        """Evidence of workers that are not being stopped yet."""
+        budget = self._session.settings.evidence_budget
+        if self._ending is not None and budget > 0:
+            with self._session.signals.hold():
+                self._ending.take_evidence(take, budget=budget)
+
+    def _may_look(self) -> bool:
+        wanted = self._session.settings.evidence_budget > 0
+        return wanted and self._ending is not None and not self._ending.evidence_taken and self._alive()
+
+    def _evidence_due(self, death_sig: signal.Signals) -> Evidence | None:
+        """What is to be known of the workers before they are stopped, ``None`` for nothing."""
+        if not self._may_look():
+            return None
+        if self._polling:
+            return self._record_failure
+        error = sys.exc_info()[1]
+        if self._session.signals.ending:
+            return self._last_look(death_sig.name)
+        if error is not None:
+            return self._last_look(f"an error of the agent ({type(error).__name__}: {error})")
+        watch = self._session.watch
+        # A new node stops a healthy job; that is no incident.
+        silent = watch.suspected or watch.judging or watch.stored_incident
+        return self._last_look(self._why) if silent else None
+
+    def _last_look(self, why: str) -> Evidence:
+        return partial(self._session.last_look, why)
+
+    def _record_failure(self, deadline: float) -> None:
         """One of the workers failed: evidence, diagnosis and decision, in this order."""
-        self._evidence_taken = True
-        raised = self._session.watch.wait_for_raised(_RAISED_WAIT if self._raised() else 0.0)
+        patience = _RAISED_WAIT if self._raised() else 0.0
+        raised = self._session.watch.wait_for_raised(min(patience, max(0.0, deadline - time.monotonic())))
         exits = self._exits()
-        snapshot = _with_exits(raised, exits) if raised else self._session.evidence_now(exits)
+        snapshot = (
+            _with_exits(raised, exits) if raised else self._session.evidence_now(exits, deadline=deadline)
+        )
         if snapshot is None:
             return
         diagnosis = self._session.judge_now(snapshot)
@@ -252,7 +353,7 @@ class DiagElasticAgent(LocalElasticAgent):
         launch, pcontext = self._session.launch, self._pcontext
         if launch is None or pcontext is None:
             return {}
-        codes = _noted_exit_codes(pcontext)
+        codes = noted_exit_codes(pcontext)
         return {
             worker.rank: code
             for worker in launch.workers
@@ -272,7 +373,7 @@ class DiagElasticAgent(LocalElasticAgent):
         launch = self._session.launch
         if launch is None or self._pcontext is None:
             return {}
-        codes = _exit_codes(self._pcontext)
+        codes = exit_codes(self._pcontext)
         return {
             worker.rank: self._exit_of(worker, code, self._pcontext.error_files.get(worker.local_rank, ""))
             for worker in launch.workers
@@ -288,27 +389,6 @@ class DiagElasticAgent(LocalElasticAgent):
             seconds_ago=now - self._session.watch.exit_times().get(worker.rank, now),
             frame=frame,
         )
-
-
-def _exit_codes(pcontext: PContext) -> dict[int, int | None]:
-    """Exit codes by local rank, ``None`` while it runs; nothing is reaped that torch would not."""
-    handlers = getattr(pcontext, "subprocess_handlers", None)
-    if handlers is not None:
-        return {rank: handler.proc.poll() for rank, handler in handlers.items()}
-    processes = getattr(getattr(pcontext, "_pc", None), "processes", ())
-    return {rank: process.exitcode for rank, process in enumerate(processes)}
-
-
-def _noted_exit_codes(pcontext: PContext) -> dict[int, int | None]:
-    """Exit codes by local rank as torch has noted them; polls nothing, for other threads than torch's."""
-    handlers = getattr(pcontext, "subprocess_handlers", None)
-    if handlers is not None:
-        return {rank: handler.proc.returncode for rank, handler in dict(handlers).items()}
-    processes = getattr(getattr(pcontext, "_pc", None), "processes", ())
-    return {
-        rank: getattr(getattr(process, "_popen", None), "returncode", None)
-        for rank, process in enumerate(processes)
-    }
 
 
 def _with_exits(snapshot: JobSnapshot, exits: dict[int, ExitFacts]) -> JobSnapshot:

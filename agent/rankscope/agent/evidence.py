@@ -6,6 +6,7 @@ nothing; every look has a deadline.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,13 +19,24 @@ from rankscope.agent.observe import Observer
 from rankscope.agent.records import Records
 from rankscope.agent.workers import Launch, WorkerRef
 from rankscope.diag.capture import Target, capture_ranks
+from rankscope.diag.capture.plan import BACKENDS, Backend
 from rankscope.diag.capture.pystack import collects_garbage
 from rankscope.diag.capture.samples import sample_ranks
-from rankscope.diag.classify import Catalogue, communicating_ranks, diagnose, looping_ranks
+from rankscope.diag.classify import (
+    Catalogue,
+    communicating_ranks,
+    diagnose,
+    looping_ranks,
+    unclear_ranks,
+)
+from rankscope.diag.closer_look import look_closer
 from rankscope.diag.live import source_line
-from rankscope.diag.model import Diagnosis, ExitFacts, JobSnapshot, RankSnapshot
+from rankscope.diag.model import Diagnosis, ExitFacts, JobSnapshot, Progress, RankSnapshot
 from rankscope.diag.store.events import iso_time
 
+_CLOSER_SECONDS: Final = 3.0
+_MOST_CLOSER: Final = 8
+"""Seconds for C++ frames, and ranks that are asked for them: each costs 0.3-0.8 s of CPU."""
 _GARBAGE_SECONDS: Final = 4.0
 """Seconds for asking whether a rank that seems to loop is collecting garbage."""
 
@@ -62,6 +74,10 @@ def _without(look: JobSnapshot, ranks: frozenset[int]) -> JobSnapshot:
     return msgspec.structs.replace(look, ranks=tuple(one for one in look.ranks if one.rank not in ranks))
 
 
+def _counts_a_wait(progress: Progress) -> bool:
+    return any(group.enqueued > group.completed for group in progress.groups)
+
+
 @dataclass(frozen=True, slots=True)
 class Samples:
     """Looks at working ranks in quick succession, and what they look like.
@@ -82,16 +98,24 @@ class EvidenceTaker:
     Args:
         job: run id.
         records: where snapshots and diagnoses are kept.
+        backends: the ways to stacks that may be used.
     """
 
-    def __init__(self, job: str, records: Records) -> None:
+    def __init__(self, job: str, records: Records, *, backends: Sequence[Backend] = BACKENDS) -> None:
         self._job = job
+        self._backends = backends
         self._records = records
         self._catalogue = Catalogue.load()
         self._lock = threading.Lock()
 
     def snapshot(
-        self, launch: Launch, observer: Observer, *, timeout: float, exits: Mapping[int, ExitFacts]
+        self,
+        launch: Launch,
+        observer: Observer,
+        *,
+        timeout: float,
+        exits: Mapping[int, ExitFacts],
+        children: bool = True,
     ) -> JobSnapshot:
         """Look at all ranks of ``launch``; what cannot be seen in ``timeout`` seconds has a reason instead.
 
@@ -100,11 +124,35 @@ class EvidenceTaker:
             observer: reads their page.
             timeout: seconds for everything.
             exits: ranks that have ended, and how.
+            children: whether to look at their child processes too.
         """
-        with self._lock:
+        deadline = time.monotonic() + timeout
+        if not self._lock.acquire(timeout=timeout):
+            return self.unseen(launch, "an earlier look at the ranks did not come back in time")
+        try:
             targets = [self._target(worker, observer, exits.get(worker.rank)) for worker in launch.workers]
-            ranks = capture_ranks(targets, timeout=timeout)
+            left = max(0.0, deadline - time.monotonic())
+            ranks = capture_ranks(targets, timeout=left, children=children, backends=self._backends)
+        finally:
+            self._lock.release()
         return JobSnapshot(job=self._job, time=time.time(), world_size=launch.world_size, ranks=ranks)
+
+    def closer(self, seen: JobSnapshot, *, deadline: float = math.inf) -> JobSnapshot:
+        """The snapshot with C++ frames of ranks whose Python stack does not tell what they wait for.
+
+        Args:
+            seen: a look just taken.
+            deadline: when it must be over, monotonic seconds; a moment whatever it is.
+        """
+        counted = {rank.rank for rank in seen.ranks if rank.progress and _counts_a_wait(rank.progress)}
+        unclear = sorted(unclear_ranks(seen, self._catalogue) - counted)[:_MOST_CLOSER]
+        timeout = min(_CLOSER_SECONDS, deadline - time.monotonic())
+        if not unclear or timeout <= 0 or not self._lock.acquire(timeout=timeout):
+            return seen
+        try:
+            return look_closer(seen, unclear, timeout=timeout)
+        finally:
+            self._lock.release()
 
     def samples(
         self,
@@ -167,8 +215,17 @@ class EvidenceTaker:
         """Ranks whose deciding thread stands in a communication call."""
         return communicating_ranks(snapshot, self._catalogue)
 
-    def judge(self, incident: Incident) -> Diagnosis:
-        """Diagnose an incident and store it all; one that turns out to be well only if it is to be kept."""
+    def judge(
+        self, incident: Incident, *, called: Callable[[Diagnosis], Diagnosis] | None = None
+    ) -> Diagnosis:
+        """Diagnose an incident and store it all; one that turns out to be well only if it is to be kept.
+
+        Args:
+            incident: the looks; on disk before they are judged if they are to be kept.
+            called: gives the diagnosis its last form.
+        """
+        if incident.kept:
+            self.store(incident)
         diagnosis = diagnose(
             (incident.a, incident.b),
             catalogue=self._catalogue,
@@ -179,9 +236,12 @@ class EvidenceTaker:
             silent_seconds=incident.silent_seconds,
             overdue=incident.overdue,
         )
-        if diagnosis.verdict == "Healthy" and not incident.kept:
-            return diagnosis
-        self.store(incident)
+        if called is not None:
+            diagnosis = called(diagnosis)
+        if not incident.kept:
+            if diagnosis.verdict == "Healthy":
+                return diagnosis
+            self.store(incident)
         self._records.diagnosis(incident.id, diagnosis)
         return diagnosis
 

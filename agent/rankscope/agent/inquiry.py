@@ -135,6 +135,8 @@ class Inquiry:
             try:
                 exits = self._ended()
                 snapshot = self._evidence.snapshot(launch, observer, timeout=CAPTURE_TIMEOUT, exits=exits)
+                if which == "b":
+                    snapshot = self._evidence.closer(snapshot)
                 communicating = self._evidence.communicating(snapshot)
                 if samples_of:
                     pause = self._collector.pause

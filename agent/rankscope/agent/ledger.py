@@ -45,8 +45,8 @@ class Ledger:
         self._write_job()
         self._records.event("job.started", {"command": list(self._command), "nodes": self._nodes})
 
-    def job_ended(self, result: str, exit_code: int) -> None:
-        """The agent ends."""
+    def job_ended(self, result: str, exit_code: int | None) -> None:
+        """The agent ends; the exit code of a job that others launched is not known."""
         data: dict[str, object] = {"result": result, "exit_code": exit_code}
         if self._messages_left_out:
             data["messages_left_out"] = self._messages_left_out
@@ -143,6 +143,27 @@ class Ledger:
         for rank, facts in sorted(exits.items()):
             data: dict[str, object] = {"rank": rank, "exit_code": facts.code, "message": facts.message}
             self._records.event("worker.failed", data, subject=incident)
+
+    def stopping(
+        self, why: str, incident: str | None, diagnosis: Diagnosis | None = None, *, silent: float = 0.0
+    ) -> None:
+        """Workers are about to be stopped for no fault of their own.
+
+        Args:
+            why: what stops them.
+            incident: where the evidence is.
+            diagnosis: how they were doing, ``None`` when the incident was there before.
+            silent: seconds without progress.
+        """
+        data: dict[str, object] = {"reason": why}
+        if diagnosis is not None:
+            data |= {"verdict": diagnosis.verdict, "summary": diagnosis.summary, "seconds": round(silent, 3)}
+        self._records.event("stopping", data, subject=incident)
+
+    def worker_left(self, rank: int, pid: int, state: str, wchan: str) -> None:
+        """A worker could not be ended and is left behind; where it sleeps, as the kernel tells it."""
+        data: dict[str, object] = {"rank": rank, "pid": pid, "state": state, "wchan": wchan}
+        self._records.event("worker.left", data)
 
     def message(self, rank: int, content: str, *, left_out: int = 0) -> None:
         """A rank sent a text (``Monitor.send_custom_message``).

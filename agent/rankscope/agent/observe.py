@@ -8,15 +8,24 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypedDict
+from typing import Protocol, TypedDict
 
 from rankscope.agent.counters import Counters, ProcessCounters
 from rankscope.agent.workers import Launch, WorkerRef
 from rankscope.diag import proc
+from rankscope.diag.capture import CAPTURE_TOOLS
 from rankscope.diag.discover import is_slot_of, progress_from_slot
 from rankscope.diag.model import ProcessFacts, Progress
 from rankscope.watchdog.observations import RankObservation
-from rankscope.watchdog.page import PageReader, SlotView
+from rankscope.watchdog.page import SlotView
+
+
+class Slots(Protocol):
+    """Where the workers' slots are read: a page, or several as one."""
+
+    def read(self, slot: int) -> SlotView:
+        """Read the slot of a local rank."""
+        ...
 
 
 @dataclass(slots=True)
@@ -76,6 +85,11 @@ def _of_slot(slot: SlotView | None) -> _SlotFields:
     }
 
 
+def _state(pid: int, state: str) -> str:
+    """The state letter; one that a capture tool holds for a moment (0.3 s with C++ frames) is not stopped."""
+    return "S" if state == "t" and proc.tracer_name(pid) in CAPTURE_TOOLS else state
+
+
 def _reports(slot: SlotView) -> bool:
     """Whether the rank's silence in the page says anything: something in it has moved before."""
     return slot.step > 0 or slot.user_step_ns > 0 or slot.batches > 0 or bool(slot.groups)
@@ -98,7 +112,7 @@ class Observer:
     def __init__(
         self,
         launch: Launch,
-        page: PageReader | None,
+        page: Slots | None,
         *,
         timer_calls: Callable[[], Mapping[int, float]],
         log_sizes: Callable[[], Mapping[int, int]],
@@ -161,7 +175,7 @@ class Observer:
         return RankObservation(
             rank=worker.rank,
             alive=counters.state not in "ZX",
-            state=counters.state,
+            state=_state(pid, counters.state),
             probed=probed,
             groups=slot.groups if slot else (),
             **_of_slot(slot),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from rankscope.diag.model import Decision, Diagnosis
+from rankscope.diag.ranks import fold_ranks
 
 EXIT_RUN_AGAIN: Final = 75
 """sysexits' EX_TEMPFAIL: a scheduler should run the job again."""
@@ -146,5 +147,17 @@ def decide_on_stuck_kernel(diagnosis: Diagnosis | None, *, time: str) -> Decisio
         time=time,
         incident=diagnosis.incident if diagnosis is not None else None,
         culprits=diagnosis.culprits if diagnosis is not None else (),
+        exit_code=EXIT_RUN_AGAIN,
+    )
+
+
+def decide_on_left_workers(ranks: tuple[int, ...], *, time: str) -> Decision:
+    """A worker did not end, not even by SIGKILL: a new one would meet the same device."""
+    what = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {fold_ranks(ranks)}"
+    return Decision(
+        action="fail",
+        reason=f"{what} could not be ended, not even by SIGKILL; no restart on this node, run the job again",
+        time=time,
+        culprits=ranks,
         exit_code=EXIT_RUN_AGAIN,
     )

@@ -17,7 +17,7 @@ from pathlib import Path
 from rankscope.agent.writer import FileWriter
 from rankscope.diag.model import Decision, Diagnosis, JobSnapshot
 from rankscope.diag.store.events import TYPE_PREFIX, Event, EventLog, iso_time
-from rankscope.diag.store.files import write_json
+from rankscope.diag.store.files import make_folders, write_json
 from rankscope.diag.store.incidents import IncidentFolder
 from rankscope.diag.store.job import AgentFile, JobFile, JobFolder
 
@@ -60,7 +60,7 @@ class Records:
             name = host + suffix if self._shared else host
             folder = self.folder if self._shared else JobFolder(base.with_name(base.name + suffix))
             path = folder.node(name)
-            path.mkdir(parents=True, exist_ok=True)
+            make_folders(path)
             fd = os.open(path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -81,14 +81,19 @@ class Records:
 
     def event(self, name: str, data: dict[str, object], *, subject: str | None = None) -> None:
         """Append one event; ``name`` without the ``rankscope.`` prefix."""
-        event = Event(
-            id=str(uuid.uuid4()),
-            source=self.node,
-            type=TYPE_PREFIX + name,
-            time=iso_time(time.time()),
-            subject=subject,
-            data=data,
+        self.append(
+            Event(
+                id=str(uuid.uuid4()),
+                source=self.node,
+                type=TYPE_PREFIX + name,
+                time=iso_time(time.time()),
+                subject=subject,
+                data=data,
+            )
         )
+
+    def append(self, event: Event) -> None:
+        """Append an event as it is."""
 
         def append() -> None:
             if self._events is not None:

@@ -170,13 +170,27 @@ class Services:
         return str(self._folder / "progress.page") if self._folder and self.page is not None else ""
 
     def worker_env(self, local_rank: int) -> dict[str, str]:
-        """The variables that lead a worker to its slot and to the pipe."""
+        """The variables that lead a worker to its slot, to the pipe and to its folder for answers."""
         env: dict[str, str] = {environment.AGENT_PID: str(os.getpid())}
         if self.page is not None:
             env |= {environment.PAGE: self.page_path, environment.SLOT: str(local_rank)}
         if self._timers is not None and Path(self._timer_file).exists():
             env[environment.TIMER_FILE] = self._timer_file
+        if self.answers_path:
+            env[environment.ANSWERS] = self.answers_path
         return env
+
+    @property
+    def answers_path(self) -> str:
+        """Folder through which workers answer those who look at them, ``""`` when there is none."""
+        if self._folder is None:
+            return ""
+        folder = self._folder / "answers"
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+        except OSError:
+            return ""
+        return str(folder)
 
     def timer_calls(self) -> Mapping[int, float]:
         """When each pid last acquired or released a timer."""

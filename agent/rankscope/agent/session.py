@@ -11,12 +11,12 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
 
 from rankscope.agent.bulletin import Bulletin
 from rankscope.agent.console import Console, LogLines
 from rankscope.agent.evidence import EvidenceTaker, Incident
 from rankscope.agent.health import Phase
+from rankscope.agent.last_look import take_last_look, time_to_look
 from rankscope.agent.ledger import Ledger
 from rankscope.agent.observe import Observer
 from rankscope.agent.policy import History, decide_on_hang, decide_on_timer
@@ -24,6 +24,7 @@ from rankscope.agent.records import Records
 from rankscope.agent.reporter import Reporter, TimerSignal
 from rankscope.agent.services import Services
 from rankscope.agent.settings import Settings
+from rankscope.agent.stop_signals import StopSignals
 from rankscope.agent.watch import Watch
 from rankscope.agent.worker_words import WorkerWords
 from rankscope.agent.workers import Launch, WorkerRef
@@ -40,9 +41,6 @@ from rankscope.watchdog.timers.registry import signal_of
 from rankscope.watchdog.timers.wire import Event as PipeEvent
 from rankscope.watchdog.timers.wire import FileTimerRequest
 
-_LEAST_INTERVAL: Final = 2.0
-"""Seconds between two looks from which they say something about activity."""
-
 
 class Session(Reporter):
     """What an agent has beyond torch's.
@@ -57,6 +55,9 @@ class Session(Reporter):
         decision: the last one, also when it was torch's.
         restarts: tells restarts left and allowed; set by the agent.
         exit_codes: tells the exit codes of ranks that torch has reaped; set by the agent.
+        signals: those that end the agent.
+        end_workers: ends the workers without the main thread; set by the agent.
+        abandon: ends the process without the main thread; set by whoever owns the process.
         launch: the workers of the current launch.
     """
 
@@ -85,6 +86,9 @@ class Session(Reporter):
             enabled=settings.hang_detection,
         )
         self.exit_codes: Callable[[], dict[int, int]] = dict
+        self.signals = StopSignals()
+        self.end_workers: Callable[[signal.Signals], None] | None = None
+        self.abandon: Callable[[signal.Signals], None] | None = None
         self.decision: Decision | None = None
         self.restarts: Callable[[], tuple[int, int]] = lambda: (0, 0)
         self.launch: Launch | None = None
@@ -96,7 +100,8 @@ class Session(Reporter):
     # Start and end.
 
     def open(self, *, capture_logs: bool) -> None:
-        """Start what can be started; nothing here stops the launch."""
+        """Start what can be started; nothing here stops the launch (main thread)."""
+        self.signals.start(self._end_beside_main)
         self.services.start_health()
         self.services.start_timers(
             self.run_id,
@@ -128,6 +133,7 @@ class Session(Reporter):
         self._write_agent("ended")
         self.services.close()
         self.records.close()
+        self.signals.stop()
         self._log_lines.detach()
         self.console.close()
 
@@ -208,23 +214,71 @@ class Session(Reporter):
 
     # Evidence before the end (main thread).
 
-    def evidence_now(self, exits: Mapping[int, ExitFacts]) -> JobSnapshot | None:
-        """A snapshot of what is still alive, within the budget; ``None`` without workers or budget."""
+    def evidence_now(self, exits: Mapping[int, ExitFacts], *, deadline: float) -> JobSnapshot | None:
+        """A snapshot of what is still alive, before ``deadline``; ``None`` without workers.
+
+        Args:
+            exits: ranks that have ended, and how.
+            deadline: when all must be judged and stored, monotonic seconds.
+        """
         launch, observer = self.launch, self._observer
-        if launch is None or observer is None or self.settings.evidence_budget <= 0:
+        if launch is None or observer is None:
             return None
-        return self.evidence.snapshot(launch, observer, timeout=self.settings.evidence_budget, exits=exits)
+        return self.evidence.snapshot(launch, observer, timeout=time_to_look(deadline), exits=exits)
 
     def judge_now(self, snapshot: JobSnapshot) -> Diagnosis:
         """Diagnose and store a single snapshot as an incident of its own."""
-        return self._judge(Incident(new_incident_id(time.time()), snapshot))
+        return self._judge(Incident(new_incident_id(time.time()), snapshot, kept=True))
 
-    def judge_suspicion(self, snapshot: JobSnapshot) -> Diagnosis:
-        """Diagnose and store an open suspicion whose workers are about to be stopped."""
-        name, first, silent = self.watch.opened()
-        if first is not None and snapshot.time - first.time >= _LEAST_INTERVAL:
-            return self._judge(Incident(name, first, snapshot, silent))
-        return self._judge(Incident(name or new_incident_id(time.time()), snapshot, None, silent))
+    def last_look(self, why: str, deadline: float) -> None:
+        """Look at workers that are stopped for no fault of their own, store and say how they were doing.
+
+        Args:
+            why: what stops them.
+            deadline: when it must be done, monotonic seconds.
+        """
+        launch, observer = self.launch, self._observer
+        if launch is None or observer is None:
+            return
+        found = take_last_look(
+            launch,
+            observer,
+            watch=self.watch,
+            evidence=self.evidence,
+            why=why,
+            deadline=deadline,
+            new_incident=lambda: new_incident_id(time.time()),
+        )
+        if found is None:
+            self.ledger.stopping(why, self.watch.stored_incident or None)
+            return
+        self.bulletin.last = found.diagnosis
+        self.ledger.stopping(why, found.diagnosis.incident, found.diagnosis, silent=found.silent)
+        self._say_where(found.diagnosis)
+
+    def workers_left(self, left: Sequence[WorkerRef]) -> None:
+        """Record and say that workers could not be ended."""
+        for worker in left:
+            facts = proc.read_facts(worker.pid, now=time.monotonic())
+            state = facts.state if facts is not None else "?"
+            where = (facts.wchan if facts is not None else "") or ""
+            self.ledger.worker_left(worker.rank, worker.pid, state, where)
+            asleep = f" (state {state}{f', in {where}' if where else ''})"
+            self.console.say(
+                f"rank {worker.rank}, process {worker.pid}{asleep}, did not end, not even by SIGKILL; "
+                "it is left behind, and this node may have to be restarted"
+            )
+
+    def _end_beside_main(self, sent: signal.Signals) -> None:
+        """The main thread does not answer a signal: workers and agent end without it (signals' thread)."""
+        self.console.say(
+            f"{sent.name} came, and the main thread does not answer: it waits in torch, for a store that "
+            "does not answer or for other nodes; the job ends without it"
+        )
+        if self.end_workers is not None:
+            self.end_workers(sent)
+        if self.abandon is not None and not self.signals.is_acted_on:
+            self.abandon(sent)
 
     def _judge(self, incident: Incident) -> Diagnosis:
         diagnosis = self.evidence.judge(incident)
@@ -234,6 +288,9 @@ class Session(Reporter):
     def workers_failed(self, diagnosis: Diagnosis, exits: Mapping[int, ExitFacts]) -> None:
         """Record and announce that workers ended by themselves."""
         self.ledger.workers_failed(diagnosis.incident, exits)
+        self._say_where(diagnosis)
+
+    def _say_where(self, diagnosis: Diagnosis) -> None:
         self.console.say(f"{diagnosis.summary}\nstored in {self._stored_at(diagnosis) or 'memory'}")
 
     def last_words(self, worker: WorkerRef) -> tuple[str, Frame | None]:

@@ -24,7 +24,7 @@ from rankscope.agent.reporter import Reporter, TimerSignal
 from rankscope.agent.workers import Launch
 from rankscope.diag.model import ExitFacts, JobSnapshot
 from rankscope.watchdog.detector import Detector
-from rankscope.watchdog.limits import HangSettings
+from rankscope.watchdog.limits import QUIET_FACTOR, HangSettings
 from rankscope.watchdog.observations import (
     ActDue,
     Capture,
@@ -91,7 +91,7 @@ class Watch:
             post=self._post,
             tell=self._tell,
             new_incident=new_incident,
-            ended=self._ended,
+            ended=self.ended,
         )
         self._signals: list[TimerSignal] = []
         self.raised: JobSnapshot | None = None
@@ -137,6 +137,15 @@ class Watch:
         """When local ranks ended, monotonic seconds."""
         return self._exits.times
 
+    def ended(self) -> dict[int, ExitFacts]:
+        """Local ranks that have ended, and how."""
+        now = time.monotonic()
+        codes = {**self._exit_codes(), **self._exits.codes}
+        return {
+            rank: ExitFacts(code=codes.get(rank), seconds_ago=now - then)
+            for rank, then in self.exit_times().items()
+        }
+
     def wait_for_raised(self, timeout: float) -> JobSnapshot | None:
         """The snapshot taken while a worker was raising, if one is there or comes within ``timeout``."""
         if self._raised_done.wait(timeout):
@@ -147,6 +156,28 @@ class Watch:
     def suspected(self) -> bool:
         """Whether a suspicion is open of which nothing is stored yet."""
         return self.detector.state in ("suspected", "confirming")
+
+    @property
+    def judging(self) -> bool:
+        """Whether a verdict is being worked out and stored just now."""
+        return self._inquiry.judging
+
+    @property
+    def stored_incident(self) -> str:
+        """Id of the open incident if its evidence is on disk, else ``""``."""
+        return self._inquiry.stored_incident if self.detector.state in ("confirmed", "acting") else ""
+
+    @property
+    def ever_moved(self) -> bool:
+        """Whether any progress was seen since the workers started."""
+        return self.detector.clocks.signs > 0
+
+    def ordinary_silence(self, least: float) -> float:
+        """Seconds without progress that this job has shown to be nothing unusual, ``least`` at least."""
+        clocks = self.detector.clocks
+        if clocks.warming_up:
+            return least
+        return max(least, clocks.quiet_limit(patient=False) / QUIET_FACTOR)
 
     def opened(self) -> tuple[str, JobSnapshot | None, float]:
         """The open suspicion: its incident's id, the first look if it was taken, seconds of silence."""
@@ -281,7 +312,7 @@ class Watch:
         def take() -> None:
             try:
                 self.raised = self._evidence.snapshot(
-                    launch, observer, timeout=_RAISED_EVIDENCE, exits=self._ended()
+                    launch, observer, timeout=_RAISED_EVIDENCE, exits=self.ended()
                 )
             finally:
                 self._raised_done.set()
@@ -289,11 +320,3 @@ class Watch:
                     page.answer(other.local_rank, time.monotonic_ns())
 
         self._collector.put(take, urgent=True)
-
-    def _ended(self) -> dict[int, ExitFacts]:
-        now = time.monotonic()
-        codes = {**self._exit_codes(), **self._exits.codes}
-        return {
-            rank: ExitFacts(code=codes.get(rank), seconds_ago=now - then)
-            for rank, then in self.exit_times().items()
-        }

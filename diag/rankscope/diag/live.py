@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import linecache
 import socket
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from rankscope.diag import proc
 from rankscope.diag.capture import Target, capture_ranks
+from rankscope.diag.classify import Catalogue, unclear_ranks
+from rankscope.diag.closer_look import look_closer
 from rankscope.diag.discover import FoundJob, FoundRank, behind_wrapper, progress_of
 from rankscope.diag.model import ExitFacts, JobSnapshot, RankSnapshot
 from rankscope.diag.store.job import AgentFile, JobFolder
 
 INTERVAL: Final = 4.0
 """Seconds between the two snapshots (DIAGNOSIS.md, "Noticing")."""
-_NO_AGENT: Final = "no agent of this host reports this rank; run `diag analyze` on its node"
+_ELSEWHERE: Final = "this rank is not on this host; run `diag snapshot` or `diag analyze` on its node"
 
 
 def running_job(folder: JobFolder) -> FoundJob | None:
@@ -64,7 +67,16 @@ def _lives(pid: int, start_ticks: int) -> bool:
 
 
 def take_pair(
-    job: FoundJob, *, timeout: float, interval: float = INTERVAL, node: str | None = None
+    job: FoundJob,
+    *,
+    timeout: float,
+    interval: float = INTERVAL,
+    node: str | None = None,
+    native: bool = False,
+    local_variables: bool = False,
+    catalogue: Catalogue | None = None,
+    between: Callable[[JobSnapshot], None] | None = None,
+    stop: threading.Event | None = None,
 ) -> tuple[JobSnapshot, JobSnapshot]:
     """Look at all ranks of a job twice.
 
@@ -73,13 +85,36 @@ def take_pair(
         timeout: seconds one look may take.
         interval: seconds between the two looks.
         node: name of this host in the result.
+        native: ask for C++ frames too.
+        local_variables: ask for local variables too.
+        catalogue: what frames mean: ranks whose Python stack does not tell what they wait for are looked at
+            once more, with C++ frames and the peers of their sends and receives.
+        between: is given the first look at once, before the second is waited for.
+        stop: ends the wait between the looks.
+
+    Raises:
+        InterruptedError: it was stopped between the looks.
     """
-    first = take(job, timeout=timeout, node=node)
-    time.sleep(max(0.0, interval - (time.time() - first.time)))
-    return first, take(job, timeout=timeout, node=node)
+    first = take(job, timeout=timeout, node=node, native=native, local_variables=local_variables)
+    if between is not None:
+        between(first)
+    if (stop or threading.Event()).wait(max(0.0, interval - (time.time() - first.time))):
+        raise InterruptedError("stopped between the two looks")
+    second = take(job, timeout=timeout, node=node, native=native, local_variables=local_variables)
+    if catalogue is not None and not (native and local_variables):
+        unclear = unclear_ranks(second, catalogue)
+        second = look_closer(second, unclear, timeout=timeout, local_variables=local_variables)
+    return first, second
 
 
-def take(job: FoundJob, *, timeout: float, node: str | None = None) -> JobSnapshot:
+def take(
+    job: FoundJob,
+    *,
+    timeout: float,
+    node: str | None = None,
+    native: bool = False,
+    local_variables: bool = False,
+) -> JobSnapshot:
     """Look at all ranks of a job once; ranks on other hosts are named as not observed."""
     host = node or socket.gethostname()
     started = time.time()
@@ -94,9 +129,9 @@ def take(job: FoundJob, *, timeout: float, node: str | None = None) -> JobSnapsh
         )
         for rank in job.ranks
     ]
-    seen = capture_ranks(targets, timeout=timeout)
+    seen = capture_ranks(targets, timeout=timeout, native=native, local_variables=local_variables)
     missing = set(range(job.world_size)) - {rank.rank for rank in job.ranks}
-    absent = [RankSnapshot(rank=rank, observed=False, reason=_NO_AGENT) for rank in sorted(missing)]
+    absent = [RankSnapshot(rank=rank, observed=False, reason=_ELSEWHERE) for rank in sorted(missing)]
     return JobSnapshot(
         job=job.job, time=started, world_size=max(job.world_size, len(seen)), ranks=(*seen, *absent)
     )

@@ -15,7 +15,10 @@ from typing import Final, Protocol, cast
 GROUP: Final = "rankscope.commands"
 SUMMARIES: Final = {
     "run": "launch a training job as torchrun does, watched",
-    "analyze": "explain a job: live, dead, or plain processes",
+    "analyze": "explain a job: live, dead, plain processes, or dumps",
+    "snapshot": "store this host's evidence in a folder, for analyze elsewhere",
+    "watch": "watch running jobs that others launched, without touching them",
+    "doctor": "is this host ready: can ranks be read, records be stored",
     "demo": "a real training run that hangs, is explained and restarted",
 }
 

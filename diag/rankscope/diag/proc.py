@@ -204,6 +204,13 @@ def read_access(pid: int) -> Access:
     )
 
 
+def tracer_name(pid: int) -> str | None:
+    """The kernel's name of the process that traces another one, ``None`` when nobody does."""
+    tracer = status_number(read_file(f"/proc/{pid}/status", LONG_BYTES), b"\nTracerPid:")
+    entry = _entry(tracer) if tracer else None
+    return entry.comm if entry is not None else None
+
+
 def is_python(pid: int) -> bool | None:
     """Whether a process runs Python, from its executable's name or ``libpython``; ``None``: cannot tell.
 

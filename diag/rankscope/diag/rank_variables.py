@@ -25,6 +25,13 @@ _VARIABLES: Final = (
     ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
 )
 _MAX_DIGITS: Final = 10
+# What a starter of tasks gives each task, and what tells its tasks from another's.
+_TASKS: Final = (
+    ("OMPI_COMM_WORLD_RANK", "PMIX_NAMESPACE"),
+    ("PMIX_RANK", "PMIX_NAMESPACE"),
+    ("PMI_RANK", "PMI_ID"),
+    ("SLURM_PROCID", "SLURM_JOB_ID"),
+)
 _TF_CHIEFS: Final = ("chief", "master")
 
 
@@ -74,6 +81,15 @@ def identify(environment: Mapping[str, str]) -> RankIdentity | None:
             )
     config = environment.get("TF_CONFIG")
     return _identify_tensorflow(config) if config else None
+
+
+def task_of(environment: Mapping[str, str]) -> tuple[str, str, str] | None:
+    """The task of MPI or Slurm that an environment was started for; a shell around a rank has the same."""
+    for rank_name, job_name in _TASKS:
+        rank = environment.get(rank_name)
+        if rank is not None:
+            return rank_name, rank, environment.get(job_name, "")
+    return None
 
 
 def _number(text: str | None) -> int | None:

@@ -28,7 +28,6 @@ from rankscope.watchdog.limits import (
     ALL_QUIET_AFTER,
     LIBRARY_LOOP_LIMIT,
     OVERDUE,
-    QUIET_CEILING,
     STOPPED_AFTER,
     WINDOW,
     Clocks,
@@ -302,7 +301,9 @@ class Detector:
         if self._silence.some_are_done:
             return self._thresholds.exit_limit, "some ranks have finished"
         if self.clocks.little_known:
-            return self.clocks.within_interval(QUIET_CEILING), "the job is little known yet"
+            return self.clocks.within_interval(
+                self.clocks.settings.quiet_ceiling
+            ), "the job is little known yet"
         return self.clocks.within_interval(ALL_QUIET_AFTER), "all may be waiting for the same"
 
     # After publication.

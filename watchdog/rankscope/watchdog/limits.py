@@ -53,11 +53,15 @@ class HangSettings:
         act_after: AIMaster's job-hang-interval, ``None`` for auto.
         exit_after: AIMaster's job-exit-hang-interval: how long ranks may linger after others have ended,
             ``None`` for as long as they like.
+        quiet_floor: the shortest quiet limit that is ever learned; quiet_ceiling the longest, which holds
+            until something is known of the job. Whoever sees no steps asks for a higher floor.
     """
 
     diagnose_after: float | None = None
     act_after: float | None = None
     exit_after: float | None = LINGER_INTERVAL
+    quiet_floor: float = QUIET_FLOOR
+    quiet_ceiling: float = QUIET_CEILING
 
 
 LIBRARY_LOOP_LIMIT: Final = 30.0
@@ -145,10 +149,11 @@ class Clocks:
         if self.settings.diagnose_after is not None:
             return self.settings.diagnose_after
         if self.warming_up or patient:
-            limit = QUIET_CEILING
+            limit = self.settings.quiet_ceiling
         else:
             longest = max(self._quiet_gaps, default=0.0)
-            limit = min(max(QUIET_FACTOR * longest, QUIET_FLOOR), QUIET_CEILING)
+            limit = max(QUIET_FACTOR * longest, self.settings.quiet_floor)
+            limit = min(limit, self.settings.quiet_ceiling)
         return self.within_interval(limit)
 
     def busy_limit(self) -> float:

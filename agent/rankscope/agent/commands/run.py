@@ -9,14 +9,19 @@ import os
 import shutil
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from rankscope.agent.settings import OPTIONS, Settings, add_arguments, resolve
 from rankscope.diag.errors import RankscopeError, UsageError
+
+if TYPE_CHECKING:
+    from rankscope.agent.session import Session
 
 SUMMARY = "launch a training job as torchrun does, watched"
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
@@ -148,7 +153,9 @@ def _launch(
         session.console.say(why)
     result, code = "failed", 1
     # Torch sets its own handlers when the workers start; a signal before that must end everything as well.
-    _handle_signals(_raise_signal)
+    _handle_signals(session.signals.handle)
+    leaving = threading.Lock()
+    session.abandon = partial(_abandon, session, leaving)
     try:
         session.open(capture_logs=capture)
         config.logs_specs = captured_logs(session, config, is_function=callable(entrypoint))
@@ -159,14 +166,18 @@ def _launch(
         code = decision.exit_code or 1 if decision is not None else 1
         traceback.print_exc()
     except SignalException as error:
+        session.signals.acting()
         result = f"stopped by {error.sigval.name}"
         traceback.print_exc()
     except Exception:  # noqa: BLE001 - the process's edge: Python's own answer, our cleaning up
         traceback.print_exc()
+    leaving.acquire()  # never given back: whoever has it ends the process
+    session.signals.arm()
     try:
         session.finish_output()
     except SignalException:
         # Asked to end while a slow console was still taking output: what was lost has been said.
+        session.signals.acting()
         code = code or 1
     # The rest takes a moment and must not be left half done.
     _handle_signals(signal.SIG_IGN)
@@ -180,11 +191,13 @@ def _handle_signals(handler: Callable[[int, FrameType | None], None] | signal.Ha
             signal.signal(number, handler)
 
 
-def _raise_signal(number: int, _frame: FrameType | None) -> NoReturn:
-    from torch.distributed.elastic.multiprocessing import SignalException
-
-    name = signal.Signals(number)
-    raise SignalException(f"Process {os.getpid()} got signal: {name.name}", sigval=name)
+def _abandon(session: Session, leaving: threading.Lock, sent: signal.Signals) -> None:
+    """End the process from another thread: the main one is stuck in torch."""
+    if not leaving.acquire(blocking=False):
+        return
+    session.services.finish_logs()
+    session.close(result=f"stopped by {sent.name}", exit_code=1)
+    os._exit(1)
 
 
 def _leave(code: int) -> NoReturn:

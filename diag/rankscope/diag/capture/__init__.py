@@ -1,4 +1,4 @@
-"""Take a snapshot of the ranks of this host: facts, stacks and children of each, all ranks in parallel.
+"""Take a snapshot of the ranks of this host: facts, stacks, record and children of each, in parallel.
 
 The ranks come first, bounded by the cores (a tool that waits for a core holds its target stopped); their
 child processes get what time is left. Every rank that was asked for is in the answer, in the order asked:
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -18,10 +18,14 @@ from typing import Final, TypeVar
 import msgspec
 
 from rankscope.diag import proc
-from rankscope.diag.capture.plan import GONE
-from rankscope.diag.capture.pyspy import Captured, Tool, capture_process, find_pyspy
+from rankscope.diag.capture.answers import Folders
+from rankscope.diag.capture.plan import BACKENDS, GONE, Backend
+from rankscope.diag.capture.process import Captured, Toolbox, capture_process, find_tools
+from rankscope.diag.capture.record import Recorded, read_recorded
 from rankscope.diag.model import ChildSnapshot, ExitFacts, Progress, RankSnapshot
 
+CAPTURE_TOOLS: Final = frozenset({"py-spy", "pystack"})
+"""The kernel's names of the tools that hold a process while they read it."""
 MAX_CHILDREN: Final = 16
 NOT_SAMPLED: Final = f"not sampled: more than {MAX_CHILDREN} child processes"
 _MAX_LISTED: Final = 64
@@ -29,7 +33,7 @@ _MAX_PARALLEL: Final = 16
 _Asked = TypeVar("_Asked")
 _Answer = TypeVar("_Answer")
 
-__all__ = ["MAX_CHILDREN", "Target", "capture_ranks", "find_pyspy"]
+__all__ = ["CAPTURE_TOOLS", "MAX_CHILDREN", "Target", "capture_ranks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,7 @@ class Target:
         node: host it runs on.
         progress: what its page said, passed on.
         exit: how it ended, passed on.
+        answers: private folder through which it answers, ``""`` when only its environment may tell.
     """
 
     rank: int
@@ -51,6 +56,7 @@ class Target:
     node: str = ""
     progress: Progress | None = None
     exit: ExitFacts | None = None
+    answers: str = ""
 
 
 def capture_ranks(
@@ -62,37 +68,51 @@ def capture_ranks(
     native: bool = False,
     local_variables: bool = False,
     blocking: bool = True,
+    record: bool = True,
     pyspy: str | None = None,
+    pystack: str | None = None,
+    backends: Sequence[Backend] = BACKENDS,
 ) -> tuple[RankSnapshot, ...]:
     """Capture ranks of this host. Never raises for a rank that cannot be read.
 
     Args:
         targets: the ranks.
         timeout: seconds for everything; what is not done by then says so.
-        rank_timeout: seconds that one run of the tool on one process may take.
+        rank_timeout: seconds that one run of a tool on one process may take; at most half of what is left
+            when other tools could still be tried.
         children: whether to sample the ranks' child processes (loader workers, checkpoint writers) too,
             ``MAX_CHILDREN`` a rank.
         native: ask for C++ frames (each rank is stopped for 0.02-0.4 s instead of 1-12 ms).
         local_variables: ask for local variables.
         blocking: whether a rank may be stopped while it is read; a stack read without may be torn.
+        record: ask torch's server in each rank for its flight record and wait counters (1-30 ms a rank).
         pyspy: path of py-spy; found beside this Python or on ``PATH`` by default.
+        pystack: path of pystack, found likewise.
+        backends: the ways to stacks that may be used, tried in the order of ``BACKENDS``.
 
     Returns:
         One snapshot a target, in their order. Ends at the latest some 2 s after ``timeout``, when a killed
         tool does not end.
     """
     deadline = time.monotonic() + timeout
-    tool = Tool(
-        pyspy or find_pyspy(),
+    found_pyspy, found_pystack = find_tools(pyspy=pyspy, pystack=pystack)
+    tools = Toolbox(
+        pyspy=found_pyspy,
+        pystack=found_pystack,
         timeout=rank_timeout,
         native=native,
         local_variables=local_variables,
         blocking=blocking,
+        backends=backends,
     )
-    snapshots = _in_parallel(lambda target: _capture_rank(target, tool=tool, deadline=deadline), targets)
+    folders = Folders()
+    snapshots = _in_parallel(
+        lambda target: _capture_rank(target, folders, tools=tools, deadline=deadline, record=record), targets
+    )
     if not children:
         return snapshots
-    return _with_children(snapshots, tool=tool, deadline=deadline)
+    answers = {target.pid: target.answers for target in targets}
+    return _with_children(snapshots, answers, folders, tools=tools, deadline=deadline)
 
 
 def _in_parallel(task: Callable[[_Asked], _Answer], asked: Sequence[_Asked]) -> tuple[_Answer, ...]:
@@ -107,12 +127,20 @@ def _in_parallel(task: Callable[[_Asked], _Answer], asked: Sequence[_Asked]) -> 
         pool.shutdown(cancel_futures=True)
 
 
-def _capture_rank(target: Target, *, tool: Tool, deadline: float) -> RankSnapshot:
-    captured = (
-        capture_process(target.pid, tool=tool, deadline=deadline, start_ticks=target.start_ticks)
-        if target.pid > 0
-        else Captured(None, reason=GONE)
-    )
+def _capture_rank(
+    target: Target, places: Folders, *, tools: Toolbox, deadline: float, record: bool
+) -> RankSnapshot:
+    captured, recorded = Captured(None, reason=GONE), Recorded()
+    if target.pid > 0:
+        environ = proc.environ(target.pid)
+        folders = places.of(target.pid, target.answers, environ)
+        captured = capture_process(
+            target.pid, tools=tools, deadline=deadline, start_ticks=target.start_ticks, folders=folders
+        )
+        if record and captured.facts is not None:
+            recorded = read_recorded(
+                captured.facts, rank=target.rank, folders=folders, environ=environ, deadline=deadline
+            )
     return RankSnapshot(
         rank=target.rank,
         node=target.node,
@@ -121,22 +149,32 @@ def _capture_rank(target: Target, *, tool: Tool, deadline: float) -> RankSnapsho
         time=time.time(),
         observed=bool(captured.threads),
         reason=captured.reason,
-        source="py-spy" if captured.threads else None,
+        source=captured.source,
         threads=captured.threads,
         facts=captured.facts,
         progress=target.progress,
         exit=target.exit,
+        record=recorded.record,
+        server_answers=recorded.server_answers,
+        wait_counters=recorded.wait_counters,
     )
 
 
 def _with_children(
-    snapshots: tuple[RankSnapshot, ...], *, tool: Tool, deadline: float
+    snapshots: tuple[RankSnapshot, ...],
+    answers: Mapping[int, str],
+    places: Folders,
+    *,
+    tools: Toolbox,
+    deadline: float,
 ) -> tuple[RankSnapshot, ...]:
     # The other ranks, and this process with the tools it runs, belong to no rank.
     others = frozenset(snapshot.pid for snapshot in snapshots) | {os.getpid()}
-    of_rank = [_children_of(snapshot, others=others) for snapshot in snapshots]
+    of_rank = [
+        _children_of(snapshot, answers.get(snapshot.pid, ""), places, others=others) for snapshot in snapshots
+    ]
     asked = [child for found in of_rank for child in found]
-    done = iter(_in_parallel(lambda child: _capture_child(child, tool=tool, deadline=deadline), asked))
+    done = iter(_in_parallel(lambda child: _capture_child(child, tools=tools, deadline=deadline), asked))
     return tuple(
         msgspec.structs.replace(snapshot, children=tuple(next(done) for _ in found)) if found else snapshot
         for snapshot, found in zip(snapshots, of_rank, strict=True)
@@ -147,25 +185,36 @@ def _with_children(
 class _Child:
     pid: int
     start_ticks: int
+    rank_pid: int
+    answers: tuple[str, ...]
     sampled: bool
 
 
-def _children_of(snapshot: RankSnapshot, *, others: frozenset[int]) -> list[_Child]:
+def _children_of(
+    snapshot: RankSnapshot, answers: str, places: Folders, *, others: frozenset[int]
+) -> list[_Child]:
     if snapshot.facts is None or proc.start_ticks(snapshot.pid) != snapshot.start_ticks:
         return []
     found = proc.descendants(snapshot.pid, without=others)[:_MAX_LISTED]
+    folders = places.of(snapshot.pid, answers, proc.environ(snapshot.pid)) if found else ()
     return [
-        _Child(pid, started, sampled=place < MAX_CHILDREN)
+        _Child(pid, started, snapshot.pid, folders, sampled=place < MAX_CHILDREN)
         for place, pid in enumerate(found)
         if (started := proc.start_ticks(pid)) is not None
     ]
 
 
-def _capture_child(child: _Child, *, tool: Tool, deadline: float) -> ChildSnapshot:
+def _capture_child(child: _Child, *, tools: Toolbox, deadline: float) -> ChildSnapshot:
     if not child.sampled:
         facts = proc.read_facts(child.pid, now=time.monotonic())
         return ChildSnapshot(child.pid, facts, reason=NOT_SAMPLED)
     captured = capture_process(
-        child.pid, tool=tool, deadline=deadline, start_ticks=child.start_ticks, only_python=True
+        child.pid,
+        tools=tools,
+        deadline=deadline,
+        start_ticks=child.start_ticks,
+        only_python=True,
+        folders=child.answers,
+        forked_from=child.rank_pid,
     )
     return ChildSnapshot(child.pid, captured.facts, captured.threads, captured.reason)

@@ -48,6 +48,14 @@ def sample_ranks(
         if at and pause(max(0.0, ahead)):
             break
         found.append(
-            capture_ranks(looked_at, timeout=period * 4, children=False, blocking=False, pyspy=pyspy)
+            capture_ranks(
+                looked_at,
+                timeout=period * 4,
+                children=False,
+                blocking=False,
+                record=False,
+                pyspy=pyspy,
+                backends=("py-spy",),
+            )
         )
     return tuple(found)

@@ -23,7 +23,9 @@ ActivityLevel = Literal["frozen", "quiet", "ticking", "busy", "unknown"]
 QUIET_IO: Final = 1.0  # bytes/s; the probe's own page costs none, a blocked read none: who prints is awake
 STALE_BEAT: Final = 3.0  # seconds: the probe's thread stamps once a second unless the GIL is held in C
 
+SILENT: Final = "silent"  # in place of a state letter
 FROZEN_STATES: Final = {
+    SILENT: "alive, but torch's server in it does not answer",
     "T": "stopped by a signal",
     "t": "stopped by a tracer (a debugger?)",
     "D": "blocked in the kernel",

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from rankscope.diag.classify.kinds import Cause
+from rankscope.diag.classify.running import Running, running
 from rankscope.diag.classify.view import JobView, RankView
 from rankscope.diag.classify.wording import busy_phrase, join, name_ranks, stuck_phrase, verb, wait_phrase
 from rankscope.diag.model import Confidence, Evidence, Kind, Location, Severity, Verdict
@@ -81,6 +82,8 @@ def blame(
     still = [view for view in sinks if view.activity.level in ("quiet", "frozen")]
     ticking = [view for view in sinks if view.activity.level == "ticking"]
     unknown = [view for view in sinks if view.activity.level == "unknown"]
+    caught = {view.rank: _running(job, view) for view in unknown}
+    unknown = [view for view in unknown if caught[view.rank] != "computes"]
     if not numbered and any(view.activity.stirred for view in victims):
         ticking = []
     named = still or loops or ticking or unknown or (busy if job.overdue else [])
@@ -91,7 +94,7 @@ def blame(
         confidence = "low"  # it works, but ten times as long as it ever did
     if len(named) < len(sinks):
         confidence = "medium"
-    if named is unknown and any(_was_running(view) for view in unknown):
+    if named is unknown and any(caught[view.rank] in ("python", "unknown") for view in unknown):
         confidence = "low"
     confidence = lower(confidence, to=at_most)
     if not job.rhythm_known:
@@ -181,7 +184,7 @@ def silence(job: JobView, views: Sequence[RankView]) -> float:
 
 def calls(views: Sequence[RankView]) -> dict[int, str]:
     """Which call each rank waits in."""
-    return {view.rank: view.position.call if view.position else "" for view in views}
+    return {view.rank: view.call for view in views}
 
 
 def unseen_phrase(job: JobView) -> str:
@@ -201,6 +204,8 @@ def victim_evidence(views: Sequence[RankView]) -> list[Evidence]:
         if view.position is not None:
             source = "source line" if view.position.by_source else view.latest.source or "stack"
             by_call.setdefault((source, view.position.call), []).append(view.rank)
+        elif view.inside is not None:
+            by_call.setdefault(("flight record", view.inside.op), []).append(view.rank)
     return [
         Evidence(
             source,
@@ -241,9 +246,11 @@ def _with_kind(cause: Cause, kind: Kind | None, *, loop: bool) -> Cause:
     return Cause(kind, cause.place, cause.location, cause.evidence)
 
 
-def _was_running(view: RankView) -> bool:
-    """Whether the only look at the rank caught it running: it may simply compute."""
-    facts = view.latest.facts
-    if facts is not None and facts.state == "R":
-        return True
-    return bool(view.position and view.position.thread.active)
+def _running(job: JobView, view: RankView) -> Running:
+    """What the only look at the rank caught it at: running, it may simply compute."""
+    facts, position = view.latest.facts, view.position
+    if facts is not None:
+        return "python" if facts.state == "R" or bool(position and position.thread.active) else "asleep"
+    if position is None:
+        return "asleep"
+    return running(position, source=view.latest.source, catalogue=job.catalogue, source_line=job.source_line)

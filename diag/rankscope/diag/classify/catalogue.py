@@ -9,6 +9,7 @@ from __future__ import annotations
 import fnmatch
 import functools
 import importlib.resources
+import itertools
 import re
 import sys
 from collections.abc import Iterable
@@ -69,6 +70,7 @@ class _SourceEntry(msgspec.Struct, forbid_unknown_fields=True):
     pattern: str
     wchan: list[str] = []
     needs_wchan: bool = False
+    needs_sleep: bool = False
 
 
 class _WchanEntry(msgspec.Struct, forbid_unknown_fields=True):
@@ -79,6 +81,11 @@ class _WchanEntry(msgspec.Struct, forbid_unknown_fields=True):
 class _ThreadEntry(msgspec.Struct, forbid_unknown_fields=True):
     names: list[str] = []
     frames: list[str] = []
+
+
+class _Sleep(msgspec.Struct, forbid_unknown_fields=True):
+    functions: list[str] = []
+    lines: list[str] = []
 
 
 class _Paths(msgspec.Struct, forbid_unknown_fields=True):
@@ -96,6 +103,7 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True):
     source: list[_SourceEntry] = []
     wchan: list[_WchanEntry] = []
     threads: list[_ThreadEntry] = []
+    sleep: _Sleep = msgspec.field(default_factory=_Sleep)
     library: _Paths = msgspec.field(default_factory=_Paths)
     user: _Paths = msgspec.field(default_factory=_Paths)
     exit: _Exit = msgspec.field(default_factory=_Exit)
@@ -119,6 +127,7 @@ class SourcePattern:
     text: re.Pattern[str]
     wchan: re.Pattern[str] | None
     needs_wchan: bool
+    needs_sleep: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +160,8 @@ class Catalogue:
     library_paths: tuple[re.Pattern[str], ...] = ()
     user_paths: tuple[re.Pattern[str], ...] = ()
     exit_consequences: tuple[str, ...] = ()
+    sleeps: tuple[re.Pattern[str], ...] = ()
+    blocking: tuple[re.Pattern[str], ...] = ()
     _labels: dict[Frame, Label | None] = field(default_factory=dict, repr=False)
     _user: dict[str, bool] = field(default_factory=dict, repr=False)
 
@@ -186,6 +197,8 @@ class Catalogue:
             library_paths=other.library_paths + self.library_paths,
             user_paths=other.user_paths + self.user_paths,
             exit_consequences=other.exit_consequences + self.exit_consequences,
+            sleeps=other.sleeps + self.sleeps,
+            blocking=other.blocking + self.blocking,
         )
 
     def with_user_code(self, paths: Iterable[str]) -> Catalogue:
@@ -226,12 +239,18 @@ class Catalogue:
                 return pattern.label
         return None
 
-    def source_label(self, text: str | None, wchan: str | None) -> Label | None:
-        """What the user's line waits for, by its text and, where known, the kernel's wait channel."""
+    def source_label(self, text: str | None, wchan: str | None, *, asleep: bool = False) -> Label | None:
+        """What the user's line waits for, by its text and, where known, the kernel's wait channel.
+
+        Args:
+            text: the line, ``None`` when it cannot be had.
+            wchan: the kernel function its thread sleeps in, ``None`` when unknown.
+            asleep: whether the dump shows that its thread does not run.
+        """
         if not text:
             return None
         for pattern in self.sources:
-            if not pattern.text.search(text):
+            if not pattern.text.search(text) or (pattern.needs_sleep and not asleep):
                 continue
             if wchan is None or pattern.wchan is None:
                 if not pattern.needs_wchan:
@@ -240,11 +259,22 @@ class Catalogue:
                 return pattern.label
         return None
 
+    def may_block(self, text: str) -> bool:
+        """Whether a line reads like a call that sleeps in the kernel, were it asleep."""
+        patterns = itertools.chain((pattern.text for pattern in self.sources), self.blocking)
+        return any(pattern.search(text) for pattern in patterns)
+
     def wchan_label(self, wchan: str | None) -> Label | None:
         """What a thread sleeping in this kernel function waits for."""
         if not wchan:
             return None
         return next((pattern.label for pattern in self.wchans if pattern.name.match(wchan)), None)
+
+    def is_asleep(self, frames: tuple[Frame, ...]) -> bool:
+        """Whether native frames at the leaf are in a call of the C library that sleeps in the kernel."""
+        native = itertools.takewhile(lambda frame: frame.kind == "native", frames)
+        names = (bare_function(frame.function).lstrip("_") for frame in native)
+        return any(pattern.match(name) for name in names for pattern in self.sleeps)
 
     def is_auxiliary(self, thread: ThreadStack) -> bool:
         """Whether the thread only serves others: it never decides where its rank stands."""
@@ -292,6 +322,7 @@ def _compiled(document: _Document) -> Catalogue:
                 re.compile(entry.pattern),
                 _globs(entry.wchan) if entry.wchan else None,
                 entry.needs_wchan,
+                entry.needs_sleep,
             )
             for entry in document.source
         ),
@@ -301,6 +332,8 @@ def _compiled(document: _Document) -> Catalogue:
         library_paths=(_globs(document.library.paths),) if document.library.paths else (),
         user_paths=(_globs(document.user.paths),) if document.user.paths else (),
         exit_consequences=tuple(document.exit.consequences),
+        sleeps=(_globs(document.sleep.functions),) if document.sleep.functions else (),
+        blocking=tuple(re.compile(line) for line in document.sleep.lines),
     )
 
 

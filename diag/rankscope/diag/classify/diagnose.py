@@ -5,6 +5,8 @@ Pure: the caller reads files and clocks. This module only puts the finding of a 
 
 from __future__ import annotations
 
+from typing import get_args
+
 from rankscope.diag.classify.blame import Finding
 from rankscope.diag.classify.catalogue import Catalogue
 from rankscope.diag.classify.position import SourceLine
@@ -25,7 +27,7 @@ from rankscope.diag.model import (
 )
 from rankscope.diag.ranks import fold_ranks
 
-_HANGS: dict[str, RankClass] = {"RankCommHang": "RankCommHang", "RankNonCommHang": "RankNonCommHang"}
+_CLASSES: dict[str, RankClass] = {name: name for name in get_args(RankClass)}
 
 
 def diagnose(
@@ -69,7 +71,7 @@ def diagnose(
     views = {view.rank: view for view in job.ranks}
     everyone = sorted({*range(job.latest.world_size), *views})
     findings = tuple(_rank_finding(rank, views.get(rank), found) for rank in everyone)
-    observed = [view.rank for view in job.ranks if view.seen]
+    observed = [view.rank for view in job.ranks if view.observed]
     culprits = found.culprits if found.verdict != "Unknown" else ()
     return Diagnosis(
         job=job.latest.job,
@@ -130,11 +132,11 @@ def _rank_finding(rank: int, view: RankView | None, found: Finding) -> RankFindi
         pid=view.latest.pid,
         state=_state(view, role, found),
         role=role,
-        rank_class=_HANGS.get(found.verdict) if role == "culprit" else None,
+        rank_class=_CLASSES.get(found.verdict) if role == "culprit" else None,
         waits_for=found.victims.get(rank, ()) if role == "victim" or found.kind == "order_deadlock" else (),
-        position=view.position.call if view.position else "",
-        observed=view.seen,
-        reason=None if view.seen else view.latest.reason,
+        position=view.call,
+        observed=view.observed,
+        reason=view.latest.reason,
     )
 
 
@@ -148,9 +150,11 @@ def _state(view: RankView, role: Role, found: Finding) -> RankState:
     if view.gone:
         return "exited"
     if view.rank in found.culprits:
+        if found.verdict.endswith("Slow"):
+            return "slow"
         return "suspected" if found.verdict == "Unknown" else "hung"
     if view.frozen:
         return "hung"
-    if not view.seen:
+    if not view.observed:
         return "unobserved"
     return "waiting" if role == "victim" else "running"

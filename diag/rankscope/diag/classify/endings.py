@@ -41,6 +41,10 @@ def process_gone(job: JobView) -> Finding | None:
 
 def _failed(job: JobView, failed: Sequence[RankView]) -> Finding:
     first = _first_failures(job, failed)
+    if job.of(first) and all(job.catalogue.is_consequence(_end(view).message) for view in job.of(first)):
+        cut_off = _cut_off(job)
+        if cut_off:
+            return _lost_peer(job, failed, cut_off)
     waiting = waiting_ranks(job)
     ended = {view.rank: end_phrase(view.latest.exit) for view in failed}
     evidence = tuple(Evidence("exit", text, rank) for rank, text in ended.items())
@@ -69,6 +73,54 @@ def _failed(job: JobView, failed: Sequence[RankView]) -> Finding:
         victims=dict.fromkeys([*others, *(view.rank for view in waiting)], first),
         location=next((place for view in job.of(first) if (place := _raised_at(job, view))), None),
         evidence=evidence + tuple(victim_evidence(waiting)),
+    )
+
+
+def _cut_off(job: JobView) -> list[int]:
+    """Ranks of which nothing is known but that they may have ended: no stack, no exit, no process.
+
+    Those that are proven to have ended, where there are such.
+    """
+    views = {view.rank: view for view in job.ranks}
+    proven = [view.rank for view in job.ranks if view.gone and view.latest.exit is None]
+    if proven:
+        return proven
+    return [
+        rank
+        for rank in range(job.latest.world_size)
+        if rank not in views or not (views[rank].alive or views[rank].gone or views[rank].frozen)
+    ]
+
+
+def _lost_peer(job: JobView, failed: Sequence[RankView], cut_off: Sequence[int]) -> Finding:
+    """All that failed died of a lost connection, and of the one that they lost nothing is known.
+
+    It closed the connection, so its process ended first; killed by a signal, it leaves no message.
+    """
+    victims = [view.rank for view in failed]
+    named = tuple(cut_off) if len(cut_off) == 1 else ()
+    text = f"{name_ranks(victims)} ended because a connection was closed"
+    if named:
+        rest = f"rank {named[0]} is the only one of which no end and no stack is known: it ended first"
+    else:
+        rest = f"of {name_ranks(cut_off)} no end and no stack is known: one of them ended first"
+    return Finding(
+        verdict="Exited",
+        kind="dead",
+        severity="error",
+        confidence="low",
+        rule="1",
+        summary=join(text, rest),
+        culprits=named,
+        victims=dict.fromkeys(victims, named),
+        evidence=(
+            *(Evidence("exit", end_phrase(view.latest.exit), view.rank) for view in failed),
+            *(
+                Evidence("tool", view.latest.reason, view.rank)
+                for view in job.of(cut_off)
+                if view.latest.reason
+            ),
+        ),
     )
 
 

@@ -6,7 +6,7 @@ what waits for those ranks.
 
 from __future__ import annotations
 
-from rankscope.diag.classify.activity import FROZEN_STATES
+from rankscope.diag.classify.activity import FROZEN_STATES, SILENT
 from rankscope.diag.classify.blame import (
     Finding,
     activity_evidence,
@@ -33,7 +33,10 @@ def all_stopped(job: JobView) -> Finding | None:
 
 
 def frozen_ranks(job: JobView) -> Finding | None:
-    """Row 2. A rank that cannot run (T, t, D in both snapshots) is the culprit, whatever its stack shows."""
+    """Row 2. A rank that cannot run (T, t, D in both snapshots) is the culprit, whatever its stack shows.
+
+    So is one whose server accepts and stays silent at both looks: it needs nothing but a running process.
+    """
     frozen = [view for view in job.ranks if view.frozen]
     if not frozen:
         return None
@@ -48,7 +51,7 @@ def frozen_ranks(job: JobView) -> Finding | None:
         f"rank {rank} is {what[rank]}" + (f" in {cause.place}" if cause.location else "")
         for rank, cause in causes.items()
     ]
-    evidence = [Evidence("/proc", _state_text(view), view.rank) for view in frozen]
+    evidence = [_state(view) for view in frozen]
     if len(frozen) > 1 and len(frozen) == job.latest.world_size:
         culprits = ()
     confidence: Confidence = "high" if job.paired else "medium"
@@ -79,7 +82,13 @@ def frozen_ranks(job: JobView) -> Finding | None:
     )
 
 
-def _state_text(view: RankView) -> str:
+def _state(view: RankView) -> Evidence:
+    """Where the state was read: ``/proc``, torch's server, or the words of a tool that failed on it."""
     facts = view.latest.facts
-    wchan = f", in the kernel's {facts.wchan}" if facts and facts.wchan and facts.wchan != "0" else ""
-    return f"state {view.frozen} ({FROZEN_STATES.get(view.frozen or '', 'ended')}){wchan}"
+    if view.frozen == SILENT:
+        return Evidence("server", FROZEN_STATES[SILENT], view.rank)
+    if facts is None:
+        return Evidence("tool", view.latest.reason or "", view.rank)
+    wchan = f", in the kernel's {facts.wchan}" if facts.wchan and facts.wchan != "0" else ""
+    text = f"state {view.frozen} ({FROZEN_STATES.get(view.frozen or '', 'ended')}){wchan}"
+    return Evidence("/proc", text, view.rank)

@@ -12,9 +12,16 @@ from typing import Final
 
 from rankscope.diag.classify.activity import Activity, beat_is_stale
 from rankscope.diag.classify.catalogue import Catalogue, Label
-from rankscope.diag.classify.position import Position, SourceLine, child_position, innermost_user_frame
+from rankscope.diag.classify.position import (
+    Position,
+    SourceLine,
+    child_position,
+    innermost_user_frame,
+    source_of,
+)
+from rankscope.diag.classify.records import last_call
 from rankscope.diag.merge.normalise import show_frame, shown_function
-from rankscope.diag.model import ChildSnapshot, Evidence, Frame, Kind, Location, RankSnapshot
+from rankscope.diag.model import ChildSnapshot, Collective, Evidence, Frame, Kind, Location, RankSnapshot
 
 _SHOWN_CHILDREN: Final = 4
 _QUEUES: Final = ("/queue.py", "/queues.py")
@@ -72,11 +79,11 @@ def cause_of(suspect: Suspect, *, catalogue: Catalogue, source_line: SourceLine)
     position = suspect.position
     if position is None:
         kind: Kind = "native_gil" if beat_is_stale(rank, suspect.earlier) else "none"
-        return Cause(kind, "a place that could not be seen", None)
+        return _recorded_cause(rank, kind, catalogue)
     child = _stuck_child(rank, position, catalogue)
     frame = child[1] if child else position.user_frame or _waited_for(rank, position, catalogue)
     frame = frame or position.leaf
-    text = source_line(frame.file, frame.line) if frame and frame.line else None
+    text = source_of(frame, source_line) if frame else None
     kind, fact = _kind(suspect, position, frame, text, catalogue)
     its_own = text if frame is (position.user_frame or position.leaf) else None
     evidence = [Evidence(rank.source or "stack", _standing(position, its_own), rank.rank)]
@@ -95,6 +102,30 @@ def cause_of(suspect: Suspect, *, catalogue: Catalogue, source_line: SourceLine)
         evidence.extend(_other_threads(rank, position, catalogue))
     place = show_frame(frame) if frame else position.place
     return Cause(kind, place, _location(frame, text, rank.rank), tuple(evidence))
+
+
+def _recorded_cause(rank: RankSnapshot, kind: Kind, catalogue: Catalogue) -> Cause:
+    """Without a stack, the last operation that its flight record has: the rank is in it, or past it."""
+    last = last_call(rank.record)
+    if last is None:
+        return Cause(kind, "a place that could not be seen", None)
+    frame = _recorded_frame(last, catalogue)
+    at = f" at {show_frame(frame)}" if frame else ""
+    where = f"{last.op}{at}" if not last.is_completed else f"the code after {last.op}{at}"
+    which = f"{last.op}, number {last.seq} of group {last.group or '?'}"
+    state = "has ended" if last.is_completed else "has not ended"
+    fact = Evidence("flight record", f"its last operation is {which}; it {state}", rank.rank)
+    return Cause(kind, where, _location(frame, frame.source if frame else None, rank.rank), (fact,))
+
+
+def _recorded_frame(call: Collective, catalogue: Catalogue) -> Frame | None:
+    return innermost_user_frame(call.frames, catalogue) or (call.frames[0] if call.frames else None)
+
+
+def recorded_location(call: Collective, rank: int, catalogue: Catalogue) -> Location | None:
+    """Where a rank called a recorded operation, ``None`` in a record without stacks."""
+    frame = _recorded_frame(call, catalogue)
+    return _location(frame, frame.source if frame else None, rank)
 
 
 def _standing(position: Position, text: str | None) -> str:

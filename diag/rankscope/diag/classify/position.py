@@ -2,7 +2,8 @@
 
 The innermost frames decide: from the leaf outwards, library frames that mean nothing are passed over until a
 frame of the catalogue or one of the user's own code is met. C calls leave no Python frame, so a
-user's line may itself be the wait: its source text and the kernel's wait channel then say which.
+user's line may itself be the wait: its source text (the dump's own, else the file's) and the kernel's wait
+channel then say which.
 It knows one rank at one time and judges nobody.
 """
 
@@ -11,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, Literal
+
+from msgspec.structs import replace as structs_replace
 
 from rankscope.diag.classify.catalogue import Catalogue, Label
 from rankscope.diag.merge.normalise import bare_function, function_path, show_frame, shown_function
@@ -66,8 +69,12 @@ class Position:
 
     @property
     def path(self) -> tuple[tuple[str, str], ...]:
-        """Functions and files without lines, Python only: what two ranks in one place share."""
-        return function_path(tuple(frame for frame in self.thread.frames if frame.kind == "python"))
+        """Functions and files without lines, Python only: what two ranks in one place share.
+
+        Files without their folders: one tool writes ``train.py``, another ``/workspace/train.py``.
+        """
+        path = function_path(tuple(frame for frame in self.thread.frames if frame.kind == "python"))
+        return tuple((function, file.rpartition("/")[2]) for function, file in path if file)
 
     @property
     def place(self) -> str:
@@ -78,6 +85,9 @@ class Position:
 
 def read_position(rank: RankSnapshot, *, catalogue: Catalogue, source_line: SourceLine) -> Position | None:
     """Where the rank stands, ``None`` without a stack."""
+    if not rank.threads:
+        lent = _lent_stack(rank)
+        return _of_thread(lent, None, catalogue, source_line) if lent is not None else None
     main = next((thread for thread in rank.threads if thread.is_main), None)
     wchan = _wchan(rank)
     if main is None:
@@ -121,6 +131,21 @@ def _of_the_worker(main: Position, workers: list[Position], catalogue: Catalogue
     return workers[0] if len(workers) == 1 else replace(main, for_thread=True)
 
 
+def _lent_stack(rank: RankSnapshot) -> ThreadStack | None:
+    """The stack of a rank that no tool could read, from a child that it started with vfork.
+
+    Until it execs, such a child runs in the rank's memory while the rank waits in the kernel: a tool that
+    reads the child finds the rank's main thread, under the rank's own thread id (measured). A forked child
+    has its own.
+    """
+    for child in rank.children:
+        for thread in child.threads:
+            of_rank = thread.thread_id == rank.pid if rank.pid else len(child.threads) == 1
+            if of_rank and thread.thread_id not in (0, child.pid) and child.pid:
+                return structs_replace(thread, is_main=True)
+    return None
+
+
 def _wchan(rank: RankSnapshot) -> str | None:
     if rank.facts is None or rank.facts.wchan is None:
         return None
@@ -142,7 +167,8 @@ def _of_thread(
     if label is not None and label in _WAITING:
         return Position(thread, _WAITING[label], label, call or _call_of(user), user)
     if label is None and user is not None and _is_leaf(user, thread.frames):
-        spoken = catalogue.source_label(source_line(user.file, user.line), wchan)
+        asleep = not thread.holds_gil and not thread.active and False in (thread.holds_gil, thread.active)
+        spoken = catalogue.source_label(source_of(user, source_line), wchan, asleep=asleep)
         if spoken in ("collective", "store_wait"):
             name = "wait" if spoken == "collective" else "store wait"
             return Position(thread, _WAITING[spoken], spoken, name, user, by_source=True)
@@ -189,6 +215,11 @@ def _setup_call(callers: tuple[Frame, ...], catalogue: Catalogue) -> str | None:
         if catalogue.label(frame) == "startup":
             name = bare_function(frame.function)
     return name
+
+
+def source_of(frame: Frame, source_line: SourceLine) -> str | None:
+    """The text of the frame's line: as the dump has it, as the file may have changed since."""
+    return frame.source or (source_line(frame.file, frame.line) if frame.line else None)
 
 
 def innermost_user_frame(frames: tuple[Frame, ...], catalogue: Catalogue) -> Frame | None:

@@ -1,19 +1,22 @@
 """The rules that name the culprit, in the order they are tried; the first that fires wins.
 
 Rows and sources: DIAGNOSIS.md, "Naming the culprit". Each rule is a small pure function that answers ``None``
-when its evidence is missing; the last one says honestly that it does not know. Rows 3 and the slow rows need
-Flight Recorder data or samples.
+when its evidence is missing; the last one says honestly that it does not know.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from rankscope.diag.classify.blame import Finding, calls, pair_evidence, unseen_phrase, victim_evidence
+from rankscope.diag.classify.chains import awaited_peers
+from rankscope.diag.classify.desync import different_collectives
 from rankscope.diag.classify.endings import process_gone
 from rankscope.diag.classify.frozen import all_stopped, frozen_ranks
+from rankscope.diag.classify.lateness import straggler
 from rankscope.diag.classify.motion import nobody_waits, something_advanced, still_moving
+from rankscope.diag.classify.pace import least_in_communication
 from rankscope.diag.classify.sequences import entered_not_finished, missing_from_collective, seq_evidence
 from rankscope.diag.classify.stacks import (
     all_in_one_call,
@@ -22,7 +25,7 @@ from rankscope.diag.classify.stacks import (
     off_communication,
     start_up,
 )
-from rankscope.diag.classify.view import JobView, away_ranks, waiting_ranks
+from rankscope.diag.classify.view import JobView, RankView, away_ranks, waiting_ranks
 from rankscope.diag.classify.wording import join, stand_phrase, verb, wait_phrase
 
 Rule = Callable[[JobView], Finding | None]
@@ -32,15 +35,19 @@ RULES: Final[tuple[Rule, ...]] = (
     something_advanced,
     all_stopped,
     frozen_ranks,
+    different_collectives,
     missing_from_collective,
     entered_not_finished,
+    least_in_communication,
     still_moving,
+    awaited_peers,
     start_up,
     off_communication,
     different_calls,
     all_in_one_call,
     common_place,
     nobody_waits,
+    straggler,
 )
 
 
@@ -53,7 +60,8 @@ def not_known(job: JobView) -> Finding:
     """The honest end: what was seen, and what is missing."""
     waiting, away = waiting_ranks(job), away_ranks(job)
     if not any(view.seen for view in job.ranks):
-        text = "no stack could be taken"
+        waiting = [view for view in job.ranks if view.waits]
+        text = _by_records(job, waiting)
     elif waiting and not away:
         text = wait_phrase(calls(waiting), for_whom=())
         text += "; the stacks do not show whom they wait for" if not job.unseen else ""
@@ -75,3 +83,17 @@ def not_known(job: JobView) -> Finding:
         victims=dict.fromkeys((view.rank for view in waiting), ()),
         evidence=(*victim_evidence(waiting), *seq_evidence(job), *pair_evidence(job)),
     )
+
+
+def _by_records(job: JobView, waiting: Sequence[RankView]) -> str:
+    """What flight records alone show when they point at nobody."""
+    if not any(view.latest.record is not None for view in job.ranks):
+        return "no stack could be taken"
+    if not waiting:
+        return "every recorded operation has ended; the records do not show what the ranks do now"
+    text = wait_phrase(calls(waiting), for_whom=())
+    if any(not one.sized for one in job.waits.open):
+        return f"{text}; no record tells the members of the groups, so that whom they wait for is not known"
+    if all(one.complete and not one.absent for one in job.waits.open):
+        return f"{text}; everyone is in it: a hang of the communication layer, or a moment of a healthy job"
+    return f"{text}; the records do not show whom they wait for"

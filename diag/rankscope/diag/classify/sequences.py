@@ -6,11 +6,14 @@ what they do.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from rankscope.diag.classify.blame import Finding, blame, calls, lower, pair_evidence, victim_evidence
 from rankscope.diag.classify.endings import left_early
-from rankscope.diag.classify.view import JobView, away_ranks, waiting_ranks
+from rankscope.diag.classify.lateness import late_fact, latest_rank
+from rankscope.diag.classify.view import JobView, RankView, away_ranks, waiting_ranks
+from rankscope.diag.classify.waits import OpenCollective, Waits
 from rankscope.diag.classify.wording import join, name_ranks, verb, wait_phrase
 from rankscope.diag.model import Confidence, Evidence, Kind
 
@@ -21,7 +24,7 @@ def missing_from_collective(job: JobView) -> Finding | None:
         return None
     circle = job.waits.cycle()
     if circle:
-        return _order_deadlock(job, circle)
+        return order_deadlock(job, job.waits, circle)
     victims = [view for view in job.of(job.waits.edges) if view.alive]
     ends_at = job.of(job.waits.sinks())
     sinks = [view for view in ends_at if view.alive]
@@ -30,11 +33,15 @@ def missing_from_collective(job: JobView) -> Finding | None:
         return left_early(job, gone, victims)
     if not victims or not sinks:
         return None  # nothing was read from their processes: the numbers may be old
-    away = [view for view in sinks if view.waiting is None]
-    if not away and away_ranks(job):
+    inside = _inside(job, sinks)
+    if inside:
+        return _did_not_finish(job, sinks, inside)
+    away = [view for view in sinks if not view.waits]
+    if not away and (away_ranks(job) or any(view.rank in job.peers for view in sinks)):
         return None  # P2P and store waits carry no sequence numbers: the stacks go on from here
-    whole = all(one.complete for one in job.missing)
-    at_most: Confidence = "high" if whole and not gone else "medium"
+    if not away and all(view.position is None for view in sinks):
+        return None  # they wait as well, in groups whose members no record tells
+    at_most, evidence = _how_sure(job, sinks, gone=gone)
     kind: Kind | None = None
     if not away:
         # They stand in another wait: a different way through the program, or a set-up the others are past.
@@ -50,7 +57,7 @@ def missing_from_collective(job: JobView) -> Finding | None:
         rule="4",
         at_most=at_most,
         kind=kind,
-        evidence=seq_evidence(job),
+        evidence=[*seq_evidence(job), *evidence],
         numbered=job.paired,
     )
     ends, named_ranks = job.waits.ends(), set(found.culprits)
@@ -61,11 +68,30 @@ def missing_from_collective(job: JobView) -> Finding | None:
     return replace(found, victims=waits)
 
 
+def _how_sure(
+    job: JobView, sinks: Sequence[RankView], *, gone: Sequence[RankView]
+) -> tuple[Confidence, list[Evidence]]:
+    """What the numbers can carry, and what takes from it."""
+    whole = all(one.complete for one in job.missing)
+    at_most: Confidence = "high" if whole and not gone else "medium"
+    if job.waits.guessed:
+        at_most = lower("medium" if len(sinks) == 1 else "low", to=at_most)
+        text = f"no record tells the members of the groups that {name_ranks(job.waits.guessed)} wait in;"
+        free = job.waits.sinks()
+        text += f" {name_ranks(free)} {verb(free, 'waits', 'wait')} in none, and every chain of waits ends so"
+        return at_most, [Evidence("flight record", text)]
+    late = latest_rank(job) if not job.paired else None
+    if late is not None and [view.rank for view in sinks] == [late.rank]:
+        # The moment a single dump was taken at may be any: this is how the job always looks.
+        return "low", [Evidence("flight record", late_fact(late), late.rank)]
+    return at_most, []
+
+
 def seq_evidence(job: JobView) -> list[Evidence]:
     """One line for each open collective that some member has not entered."""
     return [
         Evidence(
-            "progress page",
+            _teller(job, one),
             f"{name_ranks(one.absent)} {verb(one.absent, 'has', 'have')} not entered collective {one.seq}"
             f" of group {one.group}, {name_ranks(one.waiting)} {verb(one.waiting, 'waits', 'wait')} in it",
         )
@@ -73,9 +99,15 @@ def seq_evidence(job: JobView) -> list[Evidence]:
     ]
 
 
-def _order_deadlock(job: JobView, circle: tuple[int, ...]) -> Finding:
+def _teller(job: JobView, one: OpenCollective) -> str:
+    on_page = any(view.latest.progress and view.latest.progress.groups for view in job.of(one.waiting))
+    return "progress page" if on_page else "flight record"
+
+
+def order_deadlock(job: JobView, waits: Waits, circle: tuple[int, ...]) -> Finding:
+    """Row 5. Ranks that wait for each other in a circle, edge by edge."""
     edges = [f"rank {rank} waits for rank {circle[(at + 1) % len(circle)]}" for at, rank in enumerate(circle)]
-    others = [view for view in job.of(job.waits.edges) if view.rank not in circle]
+    others = [view for view in job.of(waits.edges) if view.rank not in circle]
     causes = [job.cause(view) for view in job.of(circle)]
     return Finding(
         verdict="RankNonCommHang",
@@ -91,8 +123,41 @@ def _order_deadlock(job: JobView, circle: tuple[int, ...]) -> Finding:
             **{rank: (circle[(at + 1) % len(circle)],) for at, rank in enumerate(circle)},
             **dict.fromkeys((view.rank for view in others), tuple(sorted(circle))),
         },
-        location=next((cause.location for cause in causes), None),
-        evidence=(*seq_evidence(job), *pair_evidence(job)),
+        location=next((cause.location for cause in causes if cause.location), None),
+        evidence=(*victim_evidence(job.of(circle)), *seq_evidence(job), *pair_evidence(job)),
+    )
+
+
+def _inside(job: JobView, sinks: Sequence[RankView]) -> list[OpenCollective]:
+    """The collectives that the sinks are blocked in although every member entered and some left them."""
+    found: dict[int, OpenCollective] = {
+        rank: one
+        for one in job.waits.open
+        if one.done and one.complete and not one.absent
+        for rank in one.waiting
+    }
+    return [found[view.rank] for view in sinks] if all(view.rank in found for view in sinks) else []
+
+
+def _did_not_finish(job: JobView, stuck: Sequence[RankView], inside: Sequence[OpenCollective]) -> Finding:
+    """Row 6. The communication layer holds some in a collective that others are past."""
+    ranks = tuple(view.rank for view in stuck)
+    victims = [view for view in job.of(job.waits.edges) if view.rank not in ranks]
+    which = " and ".join(dict.fromkeys(f"collective {one.seq} of group {one.group}" for one in inside))
+    return Finding(
+        verdict="RankCommHang",
+        kind="network",
+        severity="error",
+        confidence="medium" if job.paired else "low",
+        rule="6",
+        summary=join(
+            f"everyone entered {which}, {name_ranks(ranks)} did not finish it",
+            wait_phrase(calls(victims), for_whom=ranks),
+        ),
+        culprits=ranks,
+        victims=dict.fromkeys((view.rank for view in victims), ranks),
+        location=next((cause.location for cause in map(job.cause, stuck) if cause.location), None),
+        evidence=(*victim_evidence(stuck), *seq_evidence(job), *pair_evidence(job)),
     )
 
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rankscope.diag.classify.activity import Activity, frozen_state, measure, same_process
+from rankscope.diag.classify.activity import SILENT, Activity, frozen_state, measure, same_process
 from rankscope.diag.classify.catalogue import Catalogue
 from rankscope.diag.classify.kinds import Cause, Suspect, cause_of
 from rankscope.diag.classify.loops import Loop, looping_ranks
+from rankscope.diag.classify.peers import peer_of, recorded_peers
 from rankscope.diag.classify.position import Position, SourceLine, Waiting, read_position
+from rankscope.diag.classify.records import Told, open_call, read_groups
+from rankscope.diag.classify.troubles import proves_gone, proves_stopped
 from rankscope.diag.classify.waits import OpenCollective, Waits, advanced, entered, read_waits
-from rankscope.diag.model import JobSnapshot, RankSnapshot
+from rankscope.diag.model import Collective, JobSnapshot, RankSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,7 @@ class RankView:
         before: where it stood in the first snapshot.
         activity: what it did in between.
         waiting: what it waits in; a ``perhaps`` is settled by the company it keeps.
+        inside: the operation that its record says it is inside of, ``None`` without one.
     """
 
     latest: RankSnapshot
@@ -36,6 +40,7 @@ class RankView:
     before: Position | None
     activity: Activity
     waiting: Waiting | None
+    inside: Collective | None = None
 
     @property
     def rank(self) -> int:
@@ -44,15 +49,34 @@ class RankView:
 
     @property
     def gone(self) -> bool:
-        """Whether its process has ended."""
+        """Whether its process has ended.
+
+        A message from a log file, without an exit code, does not say when: a stack that was read is newer or
+        older, and shows the process alive.
+        """
         facts = self.latest.facts
-        ended = facts is not None and (facts.state == "X" or (facts.state == "Z" and facts.thread_count <= 1))
-        return self.latest.exit is not None or ended
+        if facts is not None and (facts.state == "X" or (facts.state == "Z" and facts.thread_count <= 1)):
+            return True
+        end = self.latest.exit
+        if end is None:
+            return facts is None and proves_gone(self.latest)
+        return not (end.code is None and end.message and self.latest.threads)
 
     @property
     def frozen(self) -> str | None:
         """The state letter of a rank that cannot run."""
-        return None if self.gone else frozen_state(self.earlier, self.latest)
+        if self.gone:
+            return None
+        if self.latest.facts is None and proves_stopped(self.latest):
+            return "T"
+        return frozen_state(self.earlier, self.latest) or self._unanswering
+
+    @property
+    def _unanswering(self) -> str | None:
+        """Torch's server needs neither the GIL nor the main thread: twice no answer is a stopped process."""
+        twice = [one.server_answers for one in (self.earlier, self.latest) if one is not None]
+        still = self.activity.level in ("quiet", "unknown")
+        return SILENT if twice == [False, False] and still else None
 
     @property
     def seen(self) -> bool:
@@ -60,9 +84,27 @@ class RankView:
         return self.position is not None
 
     @property
+    def observed(self) -> bool:
+        """Whether its stack or its flight record is known."""
+        return self.seen or self.latest.record is not None
+
+    @property
     def alive(self) -> bool:
         """Whether anything was read from its process, which has not ended."""
-        return not self.gone and (self.seen or self.latest.facts is not None)
+        known = self.seen or self.latest.facts is not None or self.latest.record is not None
+        return known and not self.gone
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for others: by its stack, or without one by its record."""
+        return self.waiting is not None or (self.position is None and self.inside is not None)
+
+    @property
+    def call(self) -> str:
+        """The call it stands in: the stack's, else the one its record leaves open."""
+        if self.position is not None:
+            return self.position.call
+        return self.inside.op if self.inside is not None else ""
 
     @property
     def moved(self) -> bool:
@@ -85,7 +127,10 @@ class JobView:
         latest: the newest snapshot.
         earlier: the first of the pair, ``None`` with a single one.
         ranks: one view a rank that has a snapshot, by rank.
+        told: what pages and records tell of process groups.
         waits: by sequence numbers.
+        peers: whom each rank in a send or receive waits for, where that is known.
+        samples: looks between the pair's, in quick succession.
         loops: ranks that quick samples show in a Python loop, and in which sort.
         silent_seconds: how long a watcher has seen no progress, ``None`` when nobody watched.
         overdue: whether that is ten times what the watcher gives to working ranks.
@@ -94,10 +139,13 @@ class JobView:
     latest: JobSnapshot
     earlier: JobSnapshot | None
     ranks: tuple[RankView, ...]
+    told: Told
     waits: Waits
+    peers: Mapping[int, frozenset[int]]
     catalogue: Catalogue
     source_line: SourceLine
     loops: Mapping[int, Loop]
+    samples: tuple[JobSnapshot, ...] = ()
     silent_seconds: float | None = None
     overdue: bool = False
 
@@ -114,7 +162,9 @@ class JobView:
             for snapshot in (view.latest, view.earlier)
             if snapshot is not None and snapshot.progress is not None
         )
-        return any(page.step > 0 or any(group.completed > 0 for group in page.groups) for page in pages)
+        if any(page.step > 0 or any(group.completed > 0 for group in page.groups) for page in pages):
+            return True
+        return any(one.completed > 0 for group in self.told.groups.values() for one in group.values())
 
     @property
     def missing(self) -> tuple[OpenCollective, ...]:
@@ -135,8 +185,14 @@ class JobView:
 
     @property
     def unseen(self) -> tuple[int, ...]:
-        """Ranks without a stack that nothing else explains: neither gone nor frozen."""
+        """Ranks without a stack that nothing else explains: neither gone nor frozen.
+
+        Where there are flight records only, ranks without one.
+        """
+        stacks = any(view.seen for view in self.ranks)
         known = {view.rank for view in self.ranks if view.seen or view.gone or view.frozen}
+        if not stacks:
+            known |= {view.rank for view in self.ranks if view.latest.record is not None}
         return tuple(rank for rank in range(self.latest.world_size) if rank not in known)
 
     def of(self, ranks: Iterable[int]) -> tuple[RankView, ...]:
@@ -186,23 +242,50 @@ def look(
     settled = tuple(_settle(views))
     elsewhere = {view.rank for view in settled if view.gone or _is_elsewhere(view)}
     loops = looping_ranks(samples, catalogue=catalogue, source_line=line_of)
-    waits = _read_waits(latest, settled, elsewhere, loops={rank for rank in loops if loops[rank] == "user"})
-    return JobView(latest, earlier, settled, waits, catalogue, line_of, loops, silent_seconds, overdue)
+    told = read_groups(latest.ranks, world_size=latest.world_size)
+    spinning = {rank for rank in loops if loops[rank] == "user"}
+    return JobView(
+        latest=latest,
+        earlier=earlier,
+        ranks=settled,
+        told=told,
+        waits=_read_waits(told, latest.world_size, settled, elsewhere, loops=spinning),
+        peers=_read_peers(latest, settled, catalogue),
+        catalogue=catalogue,
+        source_line=line_of,
+        loops=loops,
+        samples=samples,
+        silent_seconds=silent_seconds,
+        overdue=overdue,
+    )
+
+
+def _read_peers(
+    latest: JobSnapshot, views: Sequence[RankView], catalogue: Catalogue
+) -> dict[int, frozenset[int]]:
+    """Stacks first: an asynchronous send that a record leaves open does not hold a rank."""
+    found = recorded_peers(view.latest for view in views if view.position is None)
+    for view in views:
+        peer = peer_of(view.position, catalogue) if view.position is not None else None
+        if peer is not None and peer != view.rank and peer < latest.world_size:
+            found[view.rank] = frozenset({peer})
+    return found
 
 
 def _read_waits(
-    latest: JobSnapshot, views: Sequence[RankView], elsewhere: set[int], *, loops: set[int]
+    told: Told, world_size: int, views: Sequence[RankView], elsewhere: set[int], *, loops: set[int]
 ) -> Waits:
     """The waits, those of ranks that spin included (``while not work.is_completed()``, NCCL, CUDA).
 
     A rank at work outside of any call may have started an asynchronous collective and need it later. Where
     those that have not entered it do nothing at all, or run in a loop, it spins for them.
     """
-    waits = read_waits(latest.ranks, elsewhere=elsewhere)
+    gone = {view.rank for view in views if view.gone}
+    waits = read_waits(told, world_size=world_size, elsewhere=elsewhere, gone=gone)
     spinning = {view.rank for view in views if view.rank in elsewhere and view.activity.level == "busy"}
     if waits.edges or not spinning:
         return waits
-    with_spinning = read_waits(latest.ranks, elsewhere=elsewhere - spinning)
+    with_spinning = read_waits(told, world_size=world_size, elsewhere=elsewhere - spinning, gone=gone)
     still = {
         view.rank
         for view in views
@@ -217,13 +300,13 @@ def _rank_view(
 ) -> RankView:
     if old is not None and not _same(old, rank):
         old = None
-    position = read_position(rank, catalogue=catalogue, source_line=source_line) if rank.threads else None
-    before = None
-    if old is not None and old.threads:
-        before = read_position(old, catalogue=catalogue, source_line=source_line)
+    position = read_position(rank, catalogue=catalogue, source_line=source_line)
+    before = read_position(old, catalogue=catalogue, source_line=source_line) if old is not None else None
     others = any(not thread.is_main and not catalogue.is_auxiliary(thread) for thread in rank.threads)
     activity = measure(old, rank, other_threads=others)
-    return RankView(rank, old, position, before, activity, position.waiting if position else None)
+    inside = open_call(rank.record)
+    waiting = position.waiting if position else None
+    return RankView(rank, old, position, before, activity, waiting, inside)
 
 
 def _is_elsewhere(view: RankView) -> bool:

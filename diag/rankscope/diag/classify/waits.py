@@ -1,37 +1,46 @@
-"""Who waits for whom by sequence numbers: the progress page's, per process group.
+"""Who waits for whom by sequence numbers, per process group: the progress pages' and the flight records'.
 
-A member waits at k when it has enqueued k and not completed it; a member that has enqueued less has not
-entered k, and everybody in k waits for it (collectives are AND-waits). Groups are matched by torch's name and
-their members; only ranks that list the group are members. It knows no stack.
+A member is blocked at the first collective that it called and that did not end; a member that has called
+fewer has not entered that one, and everybody in it waits for it (collectives are AND-waits). NCCL's ranks
+run ahead: what they called beyond it says nothing. It knows no stack.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from rankscope.diag.model import GroupProgress, RankSnapshot
+from msgspec.structs import replace
+
+from rankscope.diag.classify.records import GroupKey, Standing, Told, group_name, read_groups
+from rankscope.diag.model import RankSnapshot
 
 
 @dataclass(frozen=True, slots=True)
 class OpenCollective:
-    """The newest collective of one group that somebody waits in.
+    """A collective that somebody is blocked in.
 
     Attributes:
-        group: torch's name of the process group.
+        group: torch's name of the process group; key the group itself.
         seq: its sequence number.
-        waiting: members that entered and did not complete it.
+        waiting: members that are blocked in it.
         absent: members that have not entered it.
         done: members that completed it.
-        complete: whether every member of the group was seen.
+        complete: whether every member of the group was seen; sized whether their number is known.
     """
 
-    group: str
+    key: GroupKey
     seq: int
     waiting: tuple[int, ...]
     absent: tuple[int, ...]
     done: tuple[int, ...]
     complete: bool
+    sized: bool = True
+
+    @property
+    def group(self) -> str:
+        """The group as a sentence names it."""
+        return group_name(self.key)
 
     def may_await(self, rank: int) -> bool:
         """Whether it may lack a rank: a member that did not complete it, or one of unknown numbers."""
@@ -45,14 +54,17 @@ class Waits:
     """All open collectives, and what follows from them.
 
     Attributes:
-        open: one entry a group that somebody waits in.
+        open: what somebody is blocked in, by group and number.
         edges: rank to the ranks it waits for.
         known: whether any rank told its sequence numbers at all.
+        guessed: ranks of whose waits only this is known: nobody else who is seen is in them, and their
+            members are not told. They wait for ranks that wait for nobody, by elimination.
     """
 
     open: tuple[OpenCollective, ...] = ()
     edges: Mapping[int, frozenset[int]] = field(default_factory=dict[int, frozenset[int]])
     known: bool = False
+    guessed: frozenset[int] = frozenset()
 
     def sinks(self) -> tuple[int, ...]:
         """Ranks that are waited for and wait for nobody: where every chain of waits ends."""
@@ -81,23 +93,19 @@ class Waits:
         return seen
 
 
-def read_waits(ranks: Iterable[RankSnapshot], *, elsewhere: Collection[int] = ()) -> Waits:
-    """Read the waits of one job snapshot.
+def read_waits(
+    told: Told, *, world_size: int, elsewhere: Collection[int] = (), gone: Collection[int] = ()
+) -> Waits:
+    """Work out the waits of one job snapshot.
 
     Args:
-        ranks: the ranks.
+        told: where every rank stands in its groups.
+        world_size: number of ranks of the job.
         elsewhere: ranks whose stack shows them outside of any wait, and ranks that have ended: an
             asynchronous collective they started does not hold them.
+        gone: those of them that have ended.
     """
-    members: dict[_Key, dict[int, tuple[int, int]]] = {}
-    sizes: dict[_Key, int] = {}
-    for rank in ranks:
-        for group in rank.progress.groups if rank.progress else ():
-            members.setdefault(_key(group), {})[rank.rank] = (group.enqueued, group.completed)
-            sizes[_key(group)] = max(sizes.get(_key(group), 0), group.size)
-    found = [
-        one for key in sorted(members) if (one := _open(key[0], members[key], size=sizes[key])) is not None
-    ]
+    found = [one for key in sorted(told.groups) for one in _open(key, told.groups[key])]
     edges: dict[int, frozenset[int]] = {}
     for one in found:
         targets = frozenset(one.absent)
@@ -105,65 +113,116 @@ def read_waits(ranks: Iterable[RankSnapshot], *, elsewhere: Collection[int] = ()
             if rank_id in elsewhere:
                 continue
             edges[rank_id] = edges.get(rank_id, frozenset()) | targets
-    return Waits(
-        tuple(found), edges, known=any(seq[0] >= 0 for group in members.values() for seq in group.values())
-    )
+    guessed = _guess(found, edges, told, elsewhere=elsewhere, gone=gone, world_size=world_size)
+    standings = (one for members in told.groups.values() for one in members.values())
+    known = any(one.enqueued >= 0 for one in standings)
+    return Waits(tuple(found), {**edges, **guessed}, known, frozenset(guessed))
 
 
-_Key = tuple[str, int]
+def _guess(
+    found: Iterable[OpenCollective],
+    edges: Mapping[int, frozenset[int]],
+    told: Told,
+    *,
+    elsewhere: Collection[int],
+    gone: Collection[int],
+    world_size: int,
+) -> dict[int, frozenset[int]]:
+    """Waits in groups whose members nobody told (gloo's records lose them once there are sub-groups).
 
-
-def _key(group: GroupProgress) -> _Key:
-    return group.name, group.members
+    Every chain of waits ends at a rank that waits for nobody, or goes round in a circle. Where all ranks are
+    known and few wait for nobody, those are where the chains end.
+    """
+    inside = {rank for one in found for rank in one.waiting if rank not in elsewhere}
+    hidden = {
+        rank
+        for one in found
+        if not one.absent and not one.sized
+        for rank in one.waiting
+        if rank in inside and rank not in edges
+    }
+    free = told.ranks - inside
+    if not hidden or gone or len(told.ranks) < world_size or len(free) >= len(inside):
+        return {}
+    if free:
+        return dict.fromkeys(sorted(hidden), free)
+    # Everyone waits: it goes round in a circle. Of two ranks, each waits for the other.
+    return {rank: frozenset(inside - {rank}) for rank in sorted(hidden)} if len(inside) == 2 else {}  # noqa: PLR2004
 
 
 def advanced(earlier: Iterable[RankSnapshot], latest: Iterable[RankSnapshot]) -> tuple[int, str] | None:
     """Who made progress between two snapshots, and how: a step, or a collective completed."""
-    before = {rank.rank: rank for rank in earlier}
-    for rank in latest:
-        old = before.get(rank.rank)
-        if old is None or old.progress is None or rank.progress is None:
-            continue
-        if (old.pid, old.start_ticks) != (rank.pid, rank.start_ticks):
-            continue  # a process of its own: the pair says nothing of it
-        if rank.progress.step > old.progress.step:
-            return rank.rank, f"optimizer step {old.progress.step} to {rank.progress.step}"
-        if rank.progress.batches > old.progress.batches:
-            return rank.rank, f"batch {old.progress.batches} to {rank.progress.batches} of its data loaders"
-        completed = {_key(group): group.completed for group in old.progress.groups}
-        for group in rank.progress.groups:
-            before_it = completed.get(_key(group), group.completed)
-            if group.completed > before_it:
-                return rank.rank, f"collective {before_it} to {group.completed} of group {group.name}"
+    for old, rank in _pairs(earlier, latest):
+        if old.progress is not None and rank.progress is not None:
+            if rank.progress.step > old.progress.step:
+                return rank.rank, f"optimizer step {old.progress.step} to {rank.progress.step}"
+            if rank.progress.batches > old.progress.batches:
+                batches = f"batch {old.progress.batches} to {rank.progress.batches}"
+                return rank.rank, f"{batches} of its data loaders"
+        for key, before, now in _same_groups(old, rank):
+            if now.completed > before.completed:
+                return (
+                    rank.rank,
+                    f"collective {before.completed} to {now.completed} of group {group_name(key)}",
+                )
     return None
 
 
 def entered(earlier: Iterable[RankSnapshot], latest: Iterable[RankSnapshot]) -> bool:
     """Whether any rank entered a new collective in between: then the two show different waits."""
+    return any(
+        now.enqueued > before.enqueued
+        for old, rank in _pairs(earlier, latest)
+        for _, before, now in _same_groups(old, rank)
+    )
+
+
+def _pairs(
+    earlier: Iterable[RankSnapshot], latest: Iterable[RankSnapshot]
+) -> Iterator[tuple[RankSnapshot, RankSnapshot]]:
     before = {rank.rank: rank for rank in earlier}
     for rank in latest:
         old = before.get(rank.rank)
-        if old is None or old.progress is None or rank.progress is None:
-            continue
-        enqueued = {_key(group): group.enqueued for group in old.progress.groups}
-        if any(group.enqueued > enqueued.get(_key(group), group.enqueued) for group in rank.progress.groups):
-            return True
-    return False
+        # A process of its own: the pair says nothing of it.
+        if old is not None and (old.pid, old.start_ticks) == (rank.pid, rank.start_ticks):
+            yield old, rank
 
 
-def _open(name: str, seqs: Mapping[int, tuple[int, int]], *, size: int) -> OpenCollective | None:
-    top = max(enqueued for enqueued, _ in seqs.values())
-    waiting = sorted(rank for rank, (enqueued, completed) in seqs.items() if enqueued == top > completed)
-    if top < 0 or not waiting:
-        return None
-    return OpenCollective(
-        group=name,
-        seq=top,
-        waiting=tuple(waiting),
-        absent=tuple(sorted(rank for rank, (enqueued, _) in seqs.items() if enqueued < top)),
-        done=tuple(sorted(rank for rank, (_, completed) in seqs.items() if completed >= top)),
-        complete=len(seqs) >= size,
-    )
+def _same_groups(old: RankSnapshot, new: RankSnapshot) -> Iterator[tuple[GroupKey, Standing, Standing]]:
+    """One rank's groups in both snapshots: page with page, record with record."""
+    for one, other in (
+        (replace(old, record=None), replace(new, record=None)),
+        (replace(old, progress=None), replace(new, progress=None)),
+    ):
+        before, now = (_standings(snapshot) for snapshot in (one, other))
+        for key in before.keys() & now.keys():
+            yield key, before[key], now[key]
+
+
+def _standings(rank: RankSnapshot) -> dict[GroupKey, Standing]:
+    told = read_groups((rank,), world_size=0)
+    return {key: members[rank.rank] for key, members in told.groups.items() if rank.rank in members}
+
+
+def _open(key: GroupKey, members: Mapping[int, Standing]) -> list[OpenCollective]:
+    """What members of one group are blocked in, by number."""
+    blocked: dict[int, list[int]] = {}
+    for rank, one in members.items():
+        if one.blocked_at is not None:
+            blocked.setdefault(one.blocked_at, []).append(rank)
+    size = max((one.size for one in members.values()), default=0)
+    return [
+        OpenCollective(
+            key=key,
+            seq=seq,
+            waiting=tuple(sorted(blocked[seq])),
+            absent=tuple(sorted(rank for rank, one in members.items() if one.enqueued < seq)),
+            done=tuple(sorted(rank for rank, one in members.items() if one.completed >= seq)),
+            complete=bool(size) and len(members) >= size,
+            sized=bool(size),
+        )
+        for seq in sorted(blocked)
+    ]
 
 
 def _cycle(edges: Mapping[int, frozenset[int]]) -> tuple[int, ...]:

@@ -1,33 +1,40 @@
-"""``diag analyze``: explain a job, live (a fresh pair of snapshots) or ended (the stored incident)."""
+"""``diag analyze``: explain a job that runs (a fresh pair of snapshots), has ended, or left dumps.
+
+What a name means, in this order: a job folder; a file or folder that exists is dumps; a run id or its
+beginning, of the stored jobs first, then of what runs on this host.
+"""
 
 from __future__ import annotations
 
 import argparse
-import sys
+import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, NoReturn
 
+from rankscope.diag.chosen import all_jobs, jobs_called, jobs_of_pids
 from rankscope.diag.classify import Catalogue, diagnose
-from rankscope.diag.discover import FoundJob, find_jobs, ranks_of_pids
-from rankscope.diag.errors import StoreError, UsageError
-from rankscope.diag.live import INTERVAL, is_running, pids_of, running_job, source_line, take_pair
+from rankscope.diag.commands.analyze_output import say, say_lost, show
+from rankscope.diag.commands.analyze_stored import stored_incidents, stored_of_job
+from rankscope.diag.commands.at_once import at_once
+from rankscope.diag.commands.look_flags import add_look_flags
+from rankscope.diag.dumps import DumpedJob, read_jobs
+from rankscope.diag.dumps.find import STANDARD_INPUT
+from rankscope.diag.errors import UsageError
+from rankscope.diag.found import FoundJob, FoundPids
+from rankscope.diag.live import running_job, source_line, take_pair
 from rankscope.diag.model import Diagnosis
-from rankscope.diag.report import render_json
 from rankscope.diag.store.events import iso_time
-from rankscope.diag.store.incidents import IncidentFolder, find_incident, incident_folders
-from rankscope.diag.store.job import JobFolder, find_job
+from rankscope.diag.store.incidents import IncidentFolder
+from rankscope.diag.store.job import JobFolder, find_job, is_job_folder, job_folder
 
-SUMMARY = "explain a job: live, dead, or plain processes"
+SUMMARY = "explain a job: live, dead, plain processes, or dumps"
 EXIT_HEALTHY: Final = 0
 EXIT_USAGE: Final = 2
 EXIT_HANG: Final = 3
 EXIT_SLOW: Final = 4
 EXIT_UNKNOWN: Final = 5
-_LONGEST: Final = 86400.0
-"""Seconds; nobody waits longer than a day for a look."""
 _EXIT_CODES: Final = {
     "Healthy": EXIT_HEALTHY,
     "RankCommHang": EXIT_HANG,
@@ -39,13 +46,6 @@ _EXIT_CODES: Final = {
 }
 
 
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 < value < _LONGEST:
-        raise ValueError
-    return value
-
-
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (diag analyze --help)")
@@ -55,9 +55,11 @@ def prepare_parser() -> argparse.ArgumentParser:
     """The command line of ``diag analyze``."""
     parser = _Parser(prog="diag analyze", description="Explain a job: which rank hangs, where, and why.")
     parser.add_argument(
-        "job",
-        nargs="?",
-        help="run id (or its beginning) or job folder; nothing: all training jobs of this host",
+        "names",
+        nargs="*",
+        metavar="JOB|FILE",
+        help="run id (or its beginning) or job folder; or files and folders of dumps, - for standard input; "
+        "nothing: all training jobs of this host",
     )
     parser.add_argument(
         "--pid",
@@ -77,17 +79,12 @@ def prepare_parser() -> argparse.ArgumentParser:
         metavar="PATH",
         help="code below PATH is yours although it is installed (for the culprit's line)",
     )
-    parser.add_argument("--full", action="store_true", help="all stacks, auxiliary threads included")
     parser.add_argument(
-        "--timeout", type=_seconds, default=20.0, metavar="S", help="seconds one look may take (default 20)"
+        "--full",
+        action="store_true",
+        help="all stacks, auxiliary threads included, and what was not understood",
     )
-    parser.add_argument(
-        "--interval",
-        type=_seconds,
-        default=INTERVAL,
-        metavar="S",
-        help=f"seconds between the two looks (default {INTERVAL:g})",
-    )
+    add_look_flags(parser)
     return parser
 
 
@@ -101,7 +98,7 @@ def main(arguments: Sequence[str]) -> int:
     options = prepare_parser().parse_args(arguments)
     diagnoses = list(_diagnoses(options))
     for diagnosis in diagnoses:
-        _show(diagnosis, options)
+        show(diagnosis, as_json=options.json, full=options.full)
     # A hang outranks slowness, slowness what could not be told.
     order = (EXIT_HANG, EXIT_SLOW, EXIT_UNKNOWN, EXIT_HEALTHY)
     codes = {_EXIT_CODES[diagnosis.verdict] for diagnosis in diagnoses}
@@ -109,50 +106,104 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _diagnoses(options: argparse.Namespace) -> Sequence[Diagnosis]:
+    names: list[str] = options.names
     if options.pid:
-        if options.job:
-            raise UsageError("give a job or --pid, not both")
-        return _analyze_all(_jobs_of_pids(options.pid), options)
-    if options.job is None:
-        jobs = find_jobs()
-        if not jobs:
-            raise UsageError(
-                "no training job runs on this host",
-                hint="name one: diag analyze RUN_ID, or --pid PID",
-            )
-        return _analyze_all(jobs, options)
-    folder = find_job(options.job)
+        if names:
+            raise UsageError("give a job, files or --pid, not several of them")
+        return _analyze_all(jobs_of_pids(options.pid), options)
+    if not names:
+        return _analyze_all(all_jobs("analyze"), options)
+    if len(names) > 1 or _means_dumps(names[0]):
+        incident = IncidentFolder(Path(names[0]))
+        if len(names) == 1 and incident.is_complete and not (options.catalogue or options.user_code):
+            return stored_incidents([incident], None, quiet=options.json)
+        return _analyze_dumps(names, options)
+    return _analyze_named(names[0], options)
+
+
+def _means_dumps(name: str) -> bool:
+    """Whether one name is a file or a folder of dumps; one that is a run id too is said to be one."""
+    if name == STANDARD_INPUT:
+        return True
+    path = Path(name)
+    try:
+        if not name or not path.exists() or is_job_folder(path):
+            return False
+    except (OSError, ValueError):  # too long for a path, or no path at all
+        return False
+    stored = job_folder(name)
+    if stored.path.is_dir():
+        say(f"{name} is a path here and a job: reading the path (for the job: diag analyze {stored.path})")
+    return True
+
+
+def _analyze_dumps(names: Sequence[str], options: argparse.Namespace) -> Sequence[Diagnosis]:
+    if options.incident or options.all:
+        raise UsageError("--incident and --all are for a job, not for dumps")
+    folders = [name for name in names if name != STANDARD_INPUT and is_job_folder(Path(name))]
+    if folders:
+        raise UsageError(f"{folders[0]} is a job folder: name it alone, or one of its incidents")
+    jobs = read_jobs([Path(name) for name in names])
+    for job in jobs:
+        for note in job.notes:
+            say(note)
+    say_lost([problem for job in jobs for problem in job.problems], full=options.full)
+    return [_diagnose(job, options) for job in jobs]
+
+
+def _diagnose(job: DumpedJob, options: argparse.Namespace) -> Diagnosis:
+    return diagnose(
+        job.pair,
+        catalogue=_catalogue(options),
+        source_line=source_line,
+        time=iso_time(job.pair[0].time or time.time()),
+        samples=job.samples,
+    )
+
+
+def _analyze_named(name: str, options: argparse.Namespace) -> Sequence[Diagnosis]:
+    try:
+        folder = find_job(name)
+    except UsageError:
+        if options.incident or options.all:
+            raise
+        return _analyze_all(jobs_called(name), options)
     if options.incident or options.all:
         return _stored(folder, options)
     running = running_job(folder)
-    return [_analyze_live(running, options)] if running is not None else _stored(folder, options)
+    return _stored(folder, options) if running is None else _analyze_all(FoundPids((running,)), options)
 
 
-def _jobs_of_pids(texts: Sequence[str]) -> Sequence[FoundJob]:
-    try:
-        pids = pids_of(texts)
-    except ValueError:
-        raise UsageError(f"--pid {','.join(texts)}: process numbers expected, as in --pid 12,13") from None
-    found = ranks_of_pids(pids)
-    for problem in found.problems:
-        sys.stderr.write(f"diag analyze: {problem}\n")
-    if not found.jobs:
-        raise UsageError(f"--pid {','.join(texts)}: no training process there")
-    return found.jobs
+def _stored(folder: JobFolder, options: argparse.Namespace) -> Sequence[Diagnosis]:
+    return stored_of_job(folder, options.incident, all_of_them=options.all, quiet=options.json)
 
 
-def _analyze_all(jobs: Sequence[FoundJob], options: argparse.Namespace) -> Sequence[Diagnosis]:
-    """All jobs at the same time: each look takes seconds, mostly of waiting."""
-    with ThreadPoolExecutor(max_workers=len(jobs)) as pool:
-        return list(pool.map(lambda job: _analyze_live(job, options), jobs))
+def _analyze_all(found: FoundPids, options: argparse.Namespace) -> Sequence[Diagnosis]:
+    for line in (*found.problems, *(note for job in found.jobs for note in job.notes)):
+        say(line)
+    return at_once(found.jobs, lambda job, stop: _analyze_live(job, options, stop))
 
 
-def _analyze_live(job: FoundJob, options: argparse.Namespace) -> Diagnosis:
-    pair = take_pair(job, timeout=options.timeout, interval=options.interval)
-    return diagnose(pair, catalogue=_catalogue(options), source_line=source_line, time=iso_time(time.time()))
+def _analyze_live(job: FoundJob, options: argparse.Namespace, stop: threading.Event) -> Diagnosis:
+    catalogue = _catalogue(options)
+    pair = take_pair(
+        job,
+        timeout=options.timeout,
+        interval=options.interval,
+        native=options.native,
+        local_variables=options.locals,
+        catalogue=catalogue,
+        stop=stop,
+    )
+    return diagnose(pair, catalogue=catalogue, source_line=source_line, time=iso_time(time.time()))
 
 
 def _catalogue(options: argparse.Namespace) -> Catalogue:
+    """The catalogue with the user's own file and paths.
+
+    Raises:
+        UsageError: the file cannot be read, or is no catalogue.
+    """
     catalogue = Catalogue.load()
     if options.catalogue:
         try:
@@ -161,68 +212,3 @@ def _catalogue(options: argparse.Namespace) -> Catalogue:
             raise UsageError(f"--catalogue {options.catalogue}: {error}") from error
         catalogue = catalogue.merge(Catalogue.parse(text))
     return catalogue.with_user_code(options.user_code)
-
-
-def _stored(folder: JobFolder, options: argparse.Namespace) -> Sequence[Diagnosis]:
-    if options.all:
-        incidents = incident_folders(folder.incidents)
-    else:
-        found = find_incident(folder.incidents, options.incident)
-        incidents = (found,) if found is not None else ()
-    if not incidents:
-        job = folder.job()
-        ended = f"has ended ({job.result})" if job is not None and job.result else "has ended"
-        state = "runs, but has no workers just now" if is_running(folder) else ended
-        raise UsageError(f"job {folder.run_id} {state} and no incident of it is stored")
-    diagnoses: list[Diagnosis] = []
-    for incident in incidents:
-        try:
-            diagnoses.append(incident.diagnosis())
-            if not options.json:
-                _say_stored(folder, incident)
-        except StoreError as error:
-            sys.stderr.write(f"diag analyze: skipped: {error}\n")
-    if not diagnoses:
-        raise StoreError("no stored incident can be read")
-    return diagnoses
-
-
-def _say_stored(folder: JobFolder, incident: IncidentFolder) -> None:
-    """What is shown is of the past: from when, what was decided, what became of the job (on stderr)."""
-    job, decision = folder.job(), incident.decision()
-    parts = [f"stored incident {incident.id}"]
-    if decision is not None:
-        parts.append(f"decision: {decision.action}")
-    if job is not None and job.ended is not None:
-        parts.append(f"the job has ended since: {job.result}")
-    sys.stderr.write(f"diag analyze: {', '.join(parts)}\n")
-
-
-def _show(diagnosis: Diagnosis, options: argparse.Namespace) -> None:
-    if sys.stdout is None:
-        return
-    try:
-        _print(diagnosis, options)
-    except BrokenPipeError:
-        # The reader has seen enough; the verdict is the exit status all the same.
-        sys.stdout = None
-    except OSError as error:
-        sys.stdout = None
-        raise StoreError(f"the answer cannot be written: {error.strerror or error}") from error
-
-
-def _print(diagnosis: Diagnosis, options: argparse.Namespace) -> None:
-    if options.json:
-        sys.stdout.buffer.write(render_json(diagnosis) + b"\n")
-        sys.stdout.buffer.flush()
-        return
-    from rich.console import Console
-
-    from rankscope.diag.report.text import render_text
-
-    try:
-        render_text(diagnosis, console=Console(highlight=False), full=options.full)
-        sys.stdout.flush()
-    except SystemExit:
-        # That is how rich says that the reader has gone.
-        raise BrokenPipeError from None

@@ -40,6 +40,8 @@ class StackDump:
         line: number of its first line in the input, from 1.
         is_native: whether C++ frames were asked for; has_variables whether local variables were.
         trouble: why the tool could not read the process, ``""`` when it could.
+        parent: pid of its parent, when the dump tells it (py-spy's ``Parent Process``), else 0.
+        channel: what stood before each of its lines, without dates (``[default2]:``), ``""`` for nothing.
     """
 
     source: StackSource
@@ -51,6 +53,8 @@ class StackDump:
     is_native: bool = False
     has_variables: bool = False
     trouble: str = ""
+    parent: int = 0
+    channel: str = ""
 
 
 FactKind = Literal[

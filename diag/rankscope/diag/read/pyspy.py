@@ -1,24 +1,29 @@
 """Reads ``py-spy dump --json``: a list of threads, each with its frames leaf first.
 
-It knows py-spy's field names and nothing of processes, ranks or what a frame means. A torn or foreign
-document gives the threads that could be read and a line about the rest. Many ranks show the same stack
-bytes, so frames are decoded once for each distinct text and shared: whoever compares stacks later can
-start with identity.
+It knows py-spy's field names and nothing of ranks or what a frame means. A list of several processes
+(several documents put together) is taken apart by their ids. A torn or foreign document gives the threads
+that could be read and a line about the rest. Many ranks show the same stack bytes, so frames are decoded
+once for each distinct text and shared: whoever compares stacks later can start with identity.
 """
 
 from __future__ import annotations
 
 import functools
 import json
+import re
 from typing import Final
 
 import msgspec
 
-from rankscope.diag.model import Frame, ThreadStack
-from rankscope.diag.read import Read
+from rankscope.diag.model import Frame, FrameVariables, ThreadStack
+from rankscope.diag.read import Read, StackDump
 
 _MAIN_NAME: Final = "MainThread"
+_FIRST_OBJECT: Final = re.compile(r"[^\[]*\[\s*\{")
+_NEXT_OBJECT: Final = re.compile(r"\s*,\s*\{")
 _DISTINCT_STACKS: Final = 2048  # a bound on what is kept; 1,024 ranks of one job show some hundred
+_NULL: Final = msgspec.Raw(b"null")
+_Stack = tuple[tuple[Frame, ...], tuple[FrameVariables, ...]]
 
 
 class _FrameRecord(msgspec.Struct, gc=False):
@@ -29,6 +34,23 @@ class _FrameRecord(msgspec.Struct, gc=False):
     line: int = 0
     module: str | None = None
     short_filename: str | None = None
+    locals: msgspec.Raw = _NULL
+
+
+class _VariableRecord(msgspec.Struct, gc=False):
+    """One local variable; ``repr`` is null where py-spy cannot print the value."""
+
+    name: str
+    addr: int = 0
+    repr: str | None = None
+
+
+class _ProcessRecord(msgspec.Struct):
+    """The process of a thread, in dumps of several."""
+
+    pid: int = 0
+    command_line: str = ""
+    parent: _ProcessRecord | None = None
 
 
 class _ThreadRecord(msgspec.Struct):
@@ -40,12 +62,16 @@ class _ThreadRecord(msgspec.Struct):
     thread_name: str | None = None
     active: bool | None = None
     owns_gil: bool | None = None
+    process_info: msgspec.Raw = _NULL
 
 
 _THREADS: Final = msgspec.json.Decoder(list[_ThreadRecord])
 _RAW_THREADS: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _THREAD: Final = msgspec.json.Decoder(_ThreadRecord)
 _FRAMES: Final = msgspec.json.Decoder(list[_FrameRecord])
+_VARIABLES: Final = msgspec.json.Decoder(list[_VariableRecord])
+_PROCESS: Final = msgspec.json.Decoder(_ProcessRecord)
+_UNREADABLE: Final = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 
 
 def parse_pyspy_json(data: bytes, *, pid: int) -> Read:
@@ -62,17 +88,54 @@ def parse_pyspy_json(data: bytes, *, pid: int) -> Read:
     if not data.strip():
         return Read(problems=("py-spy: empty output",))
     records, problems = _records(data)
+    return Read(_with_main(_threads(records, problems, pid=pid)), tuple(problems))
+
+
+def parse_pyspy_dumps(data: bytes) -> tuple[tuple[StackDump, ...], tuple[str, ...]]:
+    """Read a document of one or several processes.
+
+    Args:
+        data: standard output of ``py-spy dump --json``, or a list that several of them were put into.
+
+    Returns:
+        One dump a process, in the order of their first threads, and a line for each thing that could not be
+        read. Never raises.
+    """
+    records, problems = _records(data)
+    groups: dict[int, list[_ThreadRecord]] = {}
+    for record in records:
+        groups.setdefault(record.pid, []).append(record)
+    dumps: list[StackDump] = []
+    for pid, group in groups.items():
+        threads = _with_main(_threads(group, problems, pid=pid))
+        process = _process(bytes(group[0].process_info))
+        dumps.append(
+            StackDump(
+                source="py-spy",
+                threads=threads,
+                pid=pid,
+                title=process.command_line,
+                is_native=any(frame.kind == "native" for one in threads for frame in one.frames),
+                has_variables=any(thread.variables for thread in threads),
+                parent=process.parent.pid if process.parent else 0,
+            )
+        )
+    return tuple(dumps), tuple(problems)
+
+
+def _threads(records: list[_ThreadRecord], problems: list[str], *, pid: int) -> list[ThreadStack]:
     threads: list[ThreadStack] = []
     for record in records:
-        frames, problem = _frames(bytes(record.frames))
+        stack, problem = _stack(bytes(record.frames))
         if problem:
             problems.append(f"py-spy: thread {record.os_thread_id or 0}: {problem}")
-        threads.append(_thread(record, frames, pid=pid))
-    return Read(_with_main(threads), tuple(problems))
+        threads.append(_thread(record, stack, pid=pid))
+    return threads
 
 
-def _thread(record: _ThreadRecord, frames: tuple[Frame, ...], *, pid: int) -> ThreadStack:
+def _thread(record: _ThreadRecord, stack: _Stack, *, pid: int) -> ThreadStack:
     tid = record.os_thread_id or 0
+    frames, variables = stack
     return ThreadStack(
         thread_id=tid,
         name=record.thread_name,
@@ -80,7 +143,15 @@ def _thread(record: _ThreadRecord, frames: tuple[Frame, ...], *, pid: int) -> Th
         is_main=tid != 0 and tid in (pid, record.pid),
         holds_gil=record.owns_gil,
         active=record.active,
+        variables=variables,
     )
+
+
+def _process(raw: bytes) -> _ProcessRecord:
+    try:
+        return _PROCESS.decode(raw)
+    except _UNREADABLE:  # null, where the tool was asked for one process
+        return _ProcessRecord()
 
 
 def _with_main(threads: list[ThreadStack]) -> tuple[ThreadStack, ...]:
@@ -97,19 +168,19 @@ def _with_main(threads: list[ThreadStack]) -> tuple[ThreadStack, ...]:
 def _records(data: bytes) -> tuple[list[_ThreadRecord], list[str]]:
     try:
         return _THREADS.decode(data), []
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+    except _UNREADABLE:
         pass
     try:
         pieces = [bytes(piece) for piece in _RAW_THREADS.decode(data)]
         problems: list[str] = []
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         pieces = _complete_objects(data)
         problems = [f"py-spy: not a complete list of threads ({_one_line(error)})"]
     records: list[_ThreadRecord] = []
     for piece in pieces:
         try:
             records.append(_THREAD.decode(piece))
-        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        except _UNREADABLE as error:
             problems.append(f"py-spy: a thread was left out ({_one_line(error)})")
     return records, problems
 
@@ -117,30 +188,49 @@ def _records(data: bytes) -> tuple[list[_ThreadRecord], list[str]]:
 def _complete_objects(data: bytes) -> list[bytes]:
     """The whole objects at the head of a list that was cut off, as bytes again."""
     text = data.decode("utf-8", "replace")
-    at = text.find("[") + 1
-    if at == 0:
-        return []
     decoder = json.JSONDecoder()
     pieces: list[bytes] = []
-    while True:
-        at = text.find("{", at)
-        if at < 0 or (pieces and text[:at].rstrip()[-1:] != ","):
-            return pieces
+    opening = _FIRST_OBJECT.match(text)
+    while opening:
+        at = opening.end() - 1
         try:
             _, end = decoder.raw_decode(text, at)
         except (ValueError, RecursionError):
-            return pieces
+            break
         pieces.append(text[at:end].encode("utf-8", "replace"))
-        at = end
+        opening = _NEXT_OBJECT.match(text, end)
+    return pieces
 
 
 @functools.lru_cache(maxsize=_DISTINCT_STACKS)
-def _frames(raw: bytes) -> tuple[tuple[Frame, ...], str | None]:
+def _stack(raw: bytes) -> tuple[_Stack, str | None]:
     try:
         records = _FRAMES.decode(raw)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        return (), f"frames not understood ({_one_line(error)})"
-    return tuple(_frame(record) for record in records), None
+    except _UNREADABLE as error:
+        return ((), ()), f"frames not understood ({_one_line(error)})"
+    frames = tuple(_frame(record) for record in records)
+    variables, problem = _variables(records)
+    return (frames, variables), problem
+
+
+def _variables(records: list[_FrameRecord]) -> tuple[tuple[FrameVariables, ...], str | None]:
+    found: list[FrameVariables] = []
+    problem: str | None = None
+    for at, record in enumerate(records):
+        raw = bytes(record.locals)
+        if raw == b"null":
+            continue
+        try:
+            variables = _VARIABLES.decode(raw)
+        except _UNREADABLE as error:
+            problem = f"local variables not understood ({_one_line(error)})"
+            continue
+        values = tuple(
+            (one.name, one.repr if one.repr is not None else f"<at {one.addr:#x}>") for one in variables
+        )
+        if values:
+            found.append(FrameVariables(at, values))
+    return tuple(found), problem
 
 
 def _frame(record: _FrameRecord) -> Frame:

@@ -39,6 +39,7 @@ def render_text(diagnosis: Diagnosis, *, console: Console, full: bool = False) -
     _evidence(page, diagnosis, full=full)
     _stacks(page, diagnosis, full=full)
     _unobserved(page, diagnosis)
+    _limits(page, diagnosis)
 
 
 def inert(text: str) -> str:
@@ -175,6 +176,19 @@ def _unobserved(page: _Page, diagnosis: Diagnosis) -> None:
     reasons: dict[str, list[int]] = {}
     for one in diagnosis.unobserved:
         reasons.setdefault(one.reason, []).append(one.rank)
+    for reason, ranks in reasons.items():
+        page.line(f"{'rank' if len(ranks) == 1 else 'ranks'} {fold_ranks(ranks)}: {reason}", indent=2)
+
+
+def _limits(page: _Page, diagnosis: Diagnosis) -> None:
+    """Ranks that were seen, but not whole: one line for each thing that was missing."""
+    reasons: dict[str, list[int]] = {}
+    for one in diagnosis.ranks:
+        if one.observed and one.reason:
+            reasons.setdefault(one.reason, []).append(one.rank)
+    if not reasons:
+        return
+    page.title("seen with limits")
     for reason, ranks in reasons.items():
         page.line(f"{'rank' if len(ranks) == 1 else 'ranks'} {fold_ranks(ranks)}: {reason}", indent=2)
 

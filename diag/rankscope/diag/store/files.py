@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import TypeVar
@@ -15,12 +16,12 @@ T = TypeVar("T")
 
 
 def write_atomic(path: Path, data: bytes, *, mode: int = 0o644) -> None:
-    """Write ``data`` beside ``path``, flush it to disk and rename it into place.
+    """Write ``data`` beside ``path``, flush it to disk and rename it into place, its name on disk as well.
 
     Raises:
         OSError: the folder cannot be written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folders(path.parent)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
@@ -29,9 +30,34 @@ def write_atomic(path: Path, data: bytes, *, mode: int = 0o644) -> None:
             file.flush()
             os.fsync(file.fileno())
         beside.replace(path)
+        _flush_entries(path.parent)
     except OSError:
         beside.unlink(missing_ok=True)
         raise
+
+
+def make_folders(folder: Path) -> None:
+    """Make ``folder`` and those above it, each with its entry on disk.
+
+    Raises:
+        OSError: one of them cannot be made.
+    """
+    if folder.is_dir():
+        return
+    make_folders(folder.parent)
+    folder.mkdir(exist_ok=True)
+    _flush_entries(folder.parent)
+
+
+def _flush_entries(folder: Path) -> None:
+    """Have the names in ``folder`` on disk: a file that was flushed is lost with its name."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        # Some file systems (shares) cannot, and the file itself is there.
+        with contextlib.suppress(OSError):
+            os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def write_json(path: Path, value: msgspec.Struct) -> None:

@@ -26,7 +26,12 @@ class IncidentFolder:
     @property
     def id(self) -> str:
         """The incident's id."""
-        return self.path.name
+        return self.path.name or self.path.resolve().name
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it holds a diagnosis with the snapshot that it was made from."""
+        return (self.path / "diagnosis.json").is_file() and (self.path / "snapshot-a.json.zst").is_file()
 
     def write_snapshot(self, which: str, snapshot: JobSnapshot) -> None:
         """Store snapshot ``a`` or ``b``.

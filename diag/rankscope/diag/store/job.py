@@ -146,6 +146,16 @@ def job_folder(run_id: str, root: Path | None = None) -> JobFolder:
     return JobFolder((root or home()) / "jobs" / folder_name(run_id))
 
 
+def is_job_folder(path: Path) -> bool:
+    """Whether a path is the folder of a job: it has a ``job.json`` or incidents.
+
+    Raises:
+        OSError: the path is too long.
+        ValueError: it is no path.
+    """
+    return (path / "job.json").is_file() or (path / "incidents").is_dir()
+
+
 def find_job(name: str, root: Path | None = None) -> JobFolder:
     """The folder of a job given as run id, unambiguous beginning of one, or path.
 
@@ -156,7 +166,7 @@ def find_job(name: str, root: Path | None = None) -> JobFolder:
         raise UsageError("an empty name is no job", hint="`diag analyze` alone lists live jobs")
     as_path = Path(name)
     with contextlib.suppress(OSError, ValueError):  # too long for a path, or no path at all
-        if (as_path / "job.json").is_file() or (as_path / "incidents").is_dir():
+        if is_job_folder(as_path):
             return JobFolder(as_path.absolute())
     exact = job_folder(name, root)
     if exact.path.is_dir():

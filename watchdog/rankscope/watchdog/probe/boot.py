@@ -3,7 +3,7 @@
 A rank has RANK, a progress page and a slot in its environment, and is not the child of a rank: the first
 process of a worker marks the environment with its pid, and whoever inherits the mark of another is a child
 (a data-loader worker, a subprocess). A forked child has everything loaded, so it is switched off there.
-How steps, groups and exceptions are seen is not known here.
+How steps, groups and exceptions are seen, and how the worker answers others, is not known here.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from rankscope.watchdog import environment
 from rankscope.watchdog.page import PageReader, SlotWriter
 from rankscope.watchdog.probe import batches, imports, raising, steps
 from rankscope.watchdog.probe.beat import Beat
+from rankscope.watchdog.probe.faults import Faults
 from rankscope.watchdog.probe.process_stat import is_alive, start_ticks
 from rankscope.watchdog.probe.returned import Returned
+from rankscope.watchdog.probe.worker_server import WorkerServer
 
 _PR_SET_PTRACER: Final = 0x59616D61
 """prctl(2): "Yama" in ASCII."""
@@ -35,6 +37,8 @@ class Claim(NamedTuple):
         page: path of the progress page, slot the slot in it.
         agent_pid: 0 when unknown.
         timer_file: path of the named pipe, empty when unknown.
+        answers: folder for answers to those who look, empty without one.
+        server: whether torch's worker server may be started.
     """
 
     rank: int
@@ -42,6 +46,8 @@ class Claim(NamedTuple):
     slot: int
     agent_pid: int
     timer_file: str
+    answers: str = ""
+    server: bool = True
 
 
 class Probe:
@@ -56,7 +62,11 @@ class Probe:
         )
         self.batches = batches.Batches()
         self.returned = Returned(writer.returned)
-        self.beat = Beat(writer, batches=self.batches, returned=self.returned)
+        self.faults = Faults(claim.answers, start_ticks=start_ticks(os.getpid()))
+        self.server = WorkerServer(claim.answers if claim.server else "")
+        self.beat = Beat(
+            writer, batches=self.batches, returned=self.returned, faults=self.faults, server=self.server
+        )
 
     def start(self) -> None:
         """Hook in. Cannot be undone, only silenced."""
@@ -65,6 +75,7 @@ class Probe:
         imports.after_import(batches.LOADER_MODULE, self.batches.attach)
         raising.install(self.hold)
         self.returned.watch()
+        self.faults.register()
         self.beat.start()
 
     def _silence_in_child(self) -> None:
@@ -74,6 +85,8 @@ class Probe:
         self.batches.silence()
         self.hold.silence()
         self.returned.silence()
+        self.faults.silence()
+        self.server.silence()
         self.beat.silence()
 
 
@@ -123,6 +136,8 @@ def claim_of(environ: MutableMapping[str, str], *, pid: int) -> Claim | None:
         slot=int(slot),
         agent_pid=int(environ.get(environment.AGENT_PID) or 0),
         timer_file=environ.get(environment.TIMER_FILE, ""),
+        answers=environ.get(environment.ANSWERS, ""),
+        server=environ.get(environment.SERVER) != "0",
     )
 
 

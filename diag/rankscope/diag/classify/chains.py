@@ -1,0 +1,85 @@
+"""Rows 4 and 5 over sends and receives: a chain of them ends at one rank, or goes round in a circle.
+
+Source: DIAGNOSIS.md, "Naming the culprit" ("a recv waits on its peer"). Peers come from local variables of
+the blocked calls or from NCCL's records; waits in collectives join in where sequence numbers are known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rankscope.diag.classify.blame import Finding, blame, calls, victim_evidence
+from rankscope.diag.classify.sequences import order_deadlock, seq_evidence
+from rankscope.diag.classify.view import JobView, waiting_ranks
+from rankscope.diag.classify.waits import Waits
+from rankscope.diag.classify.wording import join, name_ranks, verb, wait_phrase
+from rankscope.diag.model import Evidence
+
+
+def awaited_peers(job: JobView) -> Finding | None:
+    """The ranks at the ends of all chains of sends and receives, when every wait has a known end."""
+    if not job.peers or job.entered_new:
+        return None
+    edges = {
+        rank: job.waits.edges.get(rank, frozenset()) | job.peers.get(rank, frozenset())
+        for rank in {*job.waits.edges, *job.peers}
+    }
+    waits = Waits(edges=edges)
+    victims = [view for view in job.of(edges) if view.alive]
+    if any(view.activity.stirred for view in victims):
+        return None  # their waits end and begin again
+    circle = waits.cycle()
+    if circle:
+        return order_deadlock(job, waits, circle)
+    if any(view.rank not in edges for view in waiting_ranks(job)) and not _all_end_here(job, waits):
+        return None  # it may wait for another: the stacks tell who is outside of all waits
+    sinks = job.of(waits.sinks())
+    unseen = [rank for rank in waits.sinks() if rank in job.unseen]
+    if unseen:
+        return _unseen_end(job, unseen)
+    away = [view for view in sinks if view.alive and not view.waits]
+    if not away or len(away) < len(sinks):
+        return None
+    found = blame(
+        job, away, victims, rule="4", evidence=[*peer_evidence(job), *seq_evidence(job)], numbered=False
+    )
+    ends = waits.ends()
+    return replace(found, victims={view.rank: ends[view.rank] for view in victims})
+
+
+def peer_evidence(job: JobView) -> list[Evidence]:
+    """One line for each rank whose peer is known."""
+    return [
+        Evidence(
+            "local variables" if view.position is not None else "flight record",
+            f"{view.call} of rank {view.rank} waits for {name_ranks(job.peers[view.rank])}",
+            view.rank,
+        )
+        for view in job.of(job.peers)
+    ]
+
+
+def _all_end_here(job: JobView, waits: Waits) -> bool:
+    """Whether the only ranks outside of all waits are the ends of the chains."""
+    away = {view.rank for view in job.ranks if view.seen and not view.gone and view.waiting is None}
+    return away == set(waits.sinks())
+
+
+def _unseen_end(job: JobView, unseen: list[int]) -> Finding:
+    """The chain ends where nobody could look: it may be the culprit, or wait itself."""
+    waiting = waiting_ranks(job) or list(job.of(job.peers))
+    return Finding(
+        verdict="Unknown",
+        kind="none",
+        severity="info",
+        confidence="low",
+        rule="4",
+        summary=join(
+            wait_phrase(calls(waiting), for_whom=()),
+            f"the waits end at {name_ranks(unseen)}, which could not be observed:"
+            f" {verb(unseen, 'it', 'they')} may wait too",
+        ),
+        culprits=tuple(unseen),
+        victims=dict.fromkeys((view.rank for view in waiting), tuple(unseen)),
+        evidence=(*victim_evidence(waiting), *peer_evidence(job)),
+    )

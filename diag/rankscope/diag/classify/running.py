@@ -1,0 +1,57 @@
+"""Whether the only look at a rank shows it asleep or at work, from the stack alone.
+
+One look without process counters cannot tell a rank that is stuck from one that is slow; that it sleeps in
+the kernel, or computes in native code, can be seen in some dumps.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import Final, Literal
+
+from rankscope.diag.classify.catalogue import Catalogue, Label
+from rankscope.diag.classify.position import Position, SourceLine, source_of
+from rankscope.diag.model import Frame, ThreadStack
+
+Running = Literal["asleep", "computes", "python", "unknown"]
+"""``python``: it owns the GIL and runs, in an endless loop or in honest work."""
+
+_LARGEST_TID: Final = 1 << 22  # Linux' highest process id: beyond it, py-spy knew the pthread only
+# What a thread in it cannot do while it runs.
+_ASLEEP: Final[frozenset[Label | None]] = frozenset(
+    {"loader_wait", "exit", "lock", "child_process", "storage", "network", "pause"}
+)
+_NAMED: Final = re.compile(
+    r"[A-Za-z_]{3}"
+)  # of ``??``, ``0x7f05c1ea3f16``, ``<built-in ...`` nothing is known
+
+
+def running(
+    position: Position, *, source: str | None, catalogue: Catalogue, source_line: SourceLine
+) -> Running:
+    """What the deciding thread did when ``source`` looked at it."""
+    thread = position.thread
+    user = position.user_frame
+    text = source_of(user, source_line) if user is not None and user is position.leaf else None
+    if catalogue.is_asleep(thread.frames):
+        return "asleep"
+    # Only py-spy tells; faulthandler's current thread is the one that its signal interrupted, asleep or not.
+    active = _active(thread) if source is not None and source.startswith("py-spy") else None
+    if thread.holds_gil:
+        return "asleep" if active is False else "python"
+    if active is not None:
+        return "computes" if active else "asleep"
+    if position.label in _ASLEEP or (text and catalogue.may_block(text)):
+        return "asleep"
+    works = any(_NAMED.match(frame.function) for frame in _native_leaf(thread))
+    return "computes" if works or (text and thread.holds_gil is False) else "unknown"
+
+
+def _active(thread: ThreadStack) -> bool | None:
+    """Whether it ran; a sleeping thread whose thread id py-spy does not know is active as well (measured)."""
+    return thread.active if thread.thread_id <= _LARGEST_TID else None
+
+
+def _native_leaf(thread: ThreadStack) -> list[Frame]:
+    return list(itertools.takewhile(lambda frame: frame.kind == "native", thread.frames))

@@ -1,0 +1,127 @@
+"""What log lines say of the ranks: how they ended, and which collective they were in.
+
+The first failure is the root. What torchrun does to the survivors (SIGTERM) and what peers raise because a
+connection closed are consequences; which they are is for the rules to say, here only the order in time is
+kept. This module is pure.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from rankscope.diag.model import Collective, ExitFacts, FlightRecord, RecordedGroup
+from rankscope.diag.ranks import fold_ranks
+from rankscope.diag.read import LogFact
+
+_SIGTERM: Final = -15
+_RAISED: Final = 1
+"""Python's exit status after an uncaught exception."""
+_BEFORE: Final = 0.001  # seconds: torchrun's times are whole seconds, its root is the first of them
+
+
+def exits(facts: Sequence[LogFact]) -> dict[int, ExitFacts]:
+    """How ranks ended, by rank: torchrun's word first, then their own last exception, then a signal sent."""
+    latest = max((fact.time for fact in facts if fact.time is not None), default=None)
+    told: dict[int, list[LogFact]] = defaultdict(list)
+    for fact in facts:
+        if fact.rank is not None and fact.kind in _WORDS:
+            told[fact.rank].append(fact)
+    ends = {rank: _end(lines, latest) for rank, lines in told.items()}
+    roots = {fact.rank for fact in facts if fact.kind == "root_failure" and fact.rank is not None}
+    return _roots_first(ends, roots)
+
+
+_WORDS: Final = {"root_failure": 0, "failure": 1, "raised": 2, "signalled": 3}
+
+
+def _end(lines: Sequence[LogFact], latest: float | None) -> ExitFacts:
+    ordered = sorted(lines, key=lambda fact: _WORDS[fact.kind])
+    raised = [fact for fact in lines if fact.kind == "raised"]
+    said = [fact.exit for fact in ordered if fact.exit is not None]
+    code = next((one.code for one in said if one.code is not None), None)
+    if code is None:
+        code = _RAISED if raised else _SIGTERM if ordered[0].kind == "signalled" else None
+    message = next((one.message for one in said if one.message), "")
+    if raised and (not message or code == _RAISED):
+        message = raised[-1].text
+    time = next((fact.time for fact in ordered if fact.time is not None), None)
+    return ExitFacts(
+        code=code,
+        message=message,
+        seconds_ago=None if time is None or latest is None else latest - time,
+        frame=next((one.frame for one in said if one.frame is not None), None),
+    )
+
+
+def _roots_first(ends: dict[int, ExitFacts], roots: Collection[int]) -> dict[int, ExitFacts]:
+    """The root's end before all others', whatever whole seconds they share."""
+    ages = [end.seconds_ago for end in ends.values() if end.seconds_ago is not None]
+    if not roots or not ages:
+        return ends
+    oldest = max(ages) + _BEFORE
+    return {
+        rank: msgspec.structs.replace(end, seconds_ago=oldest) if rank in roots else end
+        for rank, end in ends.items()
+    }
+
+
+def ends_that_count(
+    ends: Mapping[int, ExitFacts], seen: Collection[int]
+) -> tuple[dict[int, ExitFacts], str | None]:
+    """The ends that belong to the moment of the stacks, and a line about those that came later.
+
+    Ranks whose stacks were taken were alive then. When all that ended had stacks, the job was stopped after
+    somebody had looked at it: the stacks are to be judged. A survivor's SIGTERM never says more than its
+    stack.
+
+    Args:
+        ends: all ends, by rank.
+        seen: ranks with stacks.
+    """
+    later = set(ends) & set(seen)
+    if not (later == set(ends) and len(seen) > 1):
+        later = {rank for rank in later if ends[rank].code in (_SIGTERM, None)}
+    if not later:
+        return dict(ends), None
+    count = {rank: end for rank, end in ends.items() if rank not in later}
+    whose = f"rank{'s' * (len(later) > 1)} {fold_ranks(later)}"
+    return count, f"{whose} ended after the stacks were taken: judged by the stacks"
+
+
+def records_of(facts: Sequence[LogFact]) -> dict[int, FlightRecord]:
+    """What watchdog and mismatch lines say of the ranks' collectives, as a flight record each."""
+    found: dict[int, list[FlightRecord]] = defaultdict(list)
+    for fact in facts:
+        if fact.record is not None and fact.rank is not None:
+            found[fact.rank].append(fact.record)
+        if fact.other is not None:
+            rank, record = fact.other
+            found[rank].append(record)
+    return {rank: _joined(records) for rank, records in found.items()}
+
+
+def completed(record: FlightRecord | None, lines: FlightRecord | None) -> FlightRecord | None:
+    """A dump's record with what log lines add: groups that it does not name."""
+    if record is None or lines is None:
+        return record if record is not None else lines
+    known = {group.name for group in record.groups}
+    more = tuple(group for group in lines.groups if group.name not in known)
+    return msgspec.structs.replace(record, groups=(*record.groups, *more)) if more else record
+
+
+def _joined(records: Sequence[FlightRecord]) -> FlightRecord:
+    """Lines about one rank together: of one group the last word counts, no operation is listed twice."""
+    groups: dict[str, RecordedGroup] = {}
+    entries: dict[tuple[str, int, bool], Collective] = {}
+    for record in records:
+        groups.update((group.name, group) for group in record.groups)
+        entries.update(((one.group, one.seq, one.is_p2p), one) for one in record.entries)
+    return FlightRecord(
+        groups=tuple(groups.values()),
+        entries=tuple(sorted(entries.values(), key=lambda one: one.seq)),
+        rank=records[-1].rank,
+    )

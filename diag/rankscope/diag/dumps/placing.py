@@ -1,0 +1,224 @@
+"""Gives every dump, record and log line its rank.
+
+Which rank a piece belongs to is told, in this order, by the prefix of its lines, by the name, by a process
+number that something else gives a rank, by bare numbers that all names have, by the command line, by local
+variables, by what stands before the lines, and in the end by the order of the process numbers, with a
+warning. This module is pure: it is given names and contents.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from rankscope.diag.dumps.local_ranks import with_global_ranks
+from rankscope.diag.dumps.names import NameFacts, are_ranks
+from rankscope.diag.dumps.pieces import Piece, Pieces, Process, Source, cut, process_of, with_folder_samples
+from rankscope.diag.dumps.told import (
+    is_launcher,
+    rank_in_channel,
+    rank_in_title,
+    rank_in_variables,
+    runs_child_code,
+)
+from rankscope.diag.model import FlightRecord
+from rankscope.diag.read import LogFact, StackDump
+
+_BY_CHANNEL: Final = "ranks are not named: taken from what stands before the lines"
+_ORDERED: Final = "ranks are not named anywhere: numbered in the order of the process numbers"
+_ORDERED_FILES: Final = "ranks are not named anywhere: numbered in the order of the files"
+_SPEAKERS: Final = frozenset(
+    {"raised", "connection_closed", "wait_timeout", "watchdog_timeout", "watchdog_stuck"}
+)
+"""Facts that a rank says of itself: the log they stand in tells which."""
+
+
+def place(sources: Sequence[Source]) -> Pieces:
+    """Give every dump, record and fact its rank."""
+    notes: list[str] = []
+    unplaced: Counter[str] = Counter()
+    sources = with_global_ranks(sources, notes)
+    pieces = [piece for at, source in enumerate(sources) for piece in cut(at, source)]
+    facts = [_with_rank(fact, source.name) for source in sources for fact in source.contents.facts]
+    records = [(source.name, record) for source in sources for record in source.contents.records]
+
+    ranks = _ranks_of_pids(pieces, facts)
+    pieces = [
+        replace(piece, rank=ranks[piece.dump.pid])
+        if piece.rank is None and piece.dump.pid in ranks
+        else piece
+        for piece in pieces
+    ]
+    facts = [
+        replace(fact, rank=ranks[fact.pid]) if fact.rank is None and fact.pid in ranks else fact
+        for fact in facts
+    ]
+    by_number = _bare_numbers(sources, pieces, records)
+    pieces = [_numbered(piece, by_number) for piece in pieces]
+    by_rank = _place_records(records, by_number, notes, unplaced)
+    started = _started_by_ranks(pieces)
+    if all(piece.rank is None for piece in pieces):
+        taken = bool(by_rank) or any(fact.rank is not None for fact in facts)
+        pieces = _without_names(pieces, started, notes, taken=taken)
+    pieces = _find_children(pieces, started)
+    for piece in pieces:
+        if piece.rank is None:
+            what = "launcher" if is_launcher(piece.dump) else "process"
+            unplaced[f"stacks of a {what} that is no rank ({piece.dump.source})"] += 1
+    placed = [piece for piece in pieces if piece.rank is not None]
+    return Pieces(tuple(with_folder_samples(placed)), by_rank, tuple(facts), tuple(notes), unplaced)
+
+
+def _with_rank(fact: LogFact, name: NameFacts) -> LogFact:
+    if fact.rank is None and name.rank is not None and fact.kind in _SPEAKERS:
+        return replace(fact, rank=name.rank)
+    return fact
+
+
+def _ranks_of_pids(pieces: Sequence[Piece], facts: Sequence[LogFact]) -> dict[int, int]:
+    """Ranks of process numbers, where everything that names both agrees."""
+    told: dict[int, set[int]] = defaultdict(set)
+    for fact in facts:
+        if fact.pid and fact.rank is not None:
+            told[fact.pid].add(fact.rank)
+    for piece in pieces:
+        if piece.dump.pid and piece.rank is not None and not piece.is_child:
+            told[piece.dump.pid].add(piece.rank)
+    return {pid: next(iter(ranks)) for pid, ranks in told.items() if len(ranks) == 1}
+
+
+def _bare_numbers(
+    sources: Sequence[Source], pieces: Sequence[Piece], records: Sequence[tuple[NameFacts, FlightRecord]]
+) -> dict[tuple[str, ...], int]:
+    """Ranks of files by a bare number in their names, where every file without a rank has one.
+
+    A number that is the process's own, and numbers of files that show one process, are no ranks.
+    """
+    nameless = {_key(piece.name): piece.name for piece in pieces if piece.rank is None}
+    nameless |= {_key(name): name for name, record in records if name.rank is None and record.rank is None}
+    for source in sources:
+        has_nothing = not (source.contents.dumps or source.contents.records or source.contents.facts)
+        if has_nothing and source.name.rank is None and source.name.bare is not None and source.name.tool:
+            nameless[_key(source.name)] = source.name  # an empty dump is a rank without a stack
+    if any(source.name.rank is not None for source in sources):
+        return {}
+    if not are_ranks([name.bare for name in nameless.values()]):
+        return {}
+    numbers: dict[int, set[int]] = defaultdict(set)
+    for piece in pieces:
+        if piece.rank is None and piece.dump.pid and piece.name.bare is not None:
+            numbers[piece.dump.pid].add(piece.name.bare)
+    if any(len(of) > 1 or pid in of for pid, of in numbers.items()):
+        return {}
+    return {key: name.bare for key, name in nameless.items() if name.bare is not None}
+
+
+def _key(name: NameFacts) -> tuple[str, ...]:
+    return (*name.folder, name.name)
+
+
+def _numbered(piece: Piece, by_number: Mapping[tuple[str, ...], int]) -> Piece:
+    rank = by_number.get(_key(piece.name))
+    return replace(piece, rank=rank) if piece.rank is None and rank is not None else piece
+
+
+def _place_records(
+    records: Sequence[tuple[NameFacts, FlightRecord]],
+    by_number: Mapping[tuple[str, ...], int],
+    notes: list[str],
+    unplaced: Counter[str],
+) -> dict[int, tuple[tuple[NameFacts, FlightRecord], ...]]:
+    found: dict[int, list[tuple[NameFacts, FlightRecord]]] = defaultdict(list)
+    nameless: list[tuple[NameFacts, FlightRecord]] = []
+    for name, record in records:
+        rank = name.rank
+        if rank is None:
+            rank = record.rank if record.rank is not None else by_number.get(_key(name))
+        if rank is None:
+            nameless.append((name, record))
+        else:
+            found[rank].append((name, record))
+    if nameless and not found:
+        for rank, one in enumerate(nameless):
+            found[rank].append(one)
+        notes.append(_ORDERED_FILES)
+    elif nameless:
+        unplaced["flight record of an unknown rank"] += len(nameless)
+    return {rank: tuple(found[rank]) for rank in sorted(found)}
+
+
+def _without_names(pieces: list[Piece], started: list[bool], notes: list[str], *, taken: bool) -> list[Piece]:
+    """Ranks of processes that no name and no prefix tells; ``taken``: other evidence has ranks of its own."""
+    candidates = [
+        piece
+        for piece, is_started in zip(pieces, started, strict=True)
+        if not is_started and not is_launcher(piece.dump)
+    ]
+    processes = list(dict.fromkeys(process_of(piece) for piece in candidates))
+    number = _numbers_told(candidates, processes, (rank_in_title, rank_in_variables))
+    if not number and not taken:
+        number = _numbers_told(candidates, processes, (rank_in_channel,))
+        if number:
+            notes.append(_BY_CHANNEL)
+    if not number and not taken:
+        with_pids = all(piece.dump.pid for piece in candidates)
+        if with_pids:
+            processes.sort()
+        if len(processes) > 1:
+            notes.append(_ORDERED if with_pids else _ORDERED_FILES)
+        number = {process: rank for rank, process in enumerate(processes)}
+    return [
+        piece if is_started or is_launcher(piece.dump) else replace(piece, rank=number.get(process_of(piece)))
+        for piece, is_started in zip(pieces, started, strict=True)
+    ]
+
+
+def _numbers_told(
+    candidates: Sequence[Piece],
+    processes: Sequence[Process],
+    tellers: Sequence[Callable[[StackDump], int | None]],
+) -> dict[Process, int]:
+    """Ranks that something in the dumps tells, where it gives every process one of its own."""
+    for tell in tellers:
+        told = {process_of(piece): rank for piece in candidates if (rank := tell(piece.dump)) is not None}
+        if set(told) == set(processes) and len(set(told.values())) == len(told):
+            return told
+    return {}
+
+
+def _started_by_ranks(pieces: Sequence[Piece]) -> list[bool]:
+    """Of each piece, whether it is a process that a rank started: by name, by its parent, by what it runs."""
+    parents = {piece.dump.pid for piece in pieces if piece.dump.pid and not is_launcher(piece.dump)}
+    return [
+        piece.is_child
+        or (piece.dump.parent in parents and piece.dump.parent != piece.dump.pid)
+        or runs_child_code(piece.dump)
+        for piece in pieces
+    ]
+
+
+def _find_children(pieces: list[Piece], started: list[bool]) -> list[Piece]:
+    """Of several processes in one rank's file, the rank itself is the one that none of them started.
+
+    Where nothing tells, it is the first. Children found beside nameless ranks go to their parent.
+    """
+    ranks = {piece.dump.pid: piece.rank for piece in pieces if piece.dump.pid and piece.rank is not None}
+    first: dict[tuple[int, int], int] = {}
+    for piece, is_started in zip(pieces, started, strict=True):
+        if piece.rank is not None and piece.dump.pid and not is_started and not is_launcher(piece.dump):
+            first.setdefault((piece.source, piece.rank), piece.dump.pid)
+    found: list[Piece] = []
+    for piece, is_started in zip(pieces, started, strict=True):
+        if piece.rank is None:
+            parent = ranks.get(piece.dump.parent) if is_started else None
+            found.append(piece if parent is None else replace(piece, rank=parent, is_child=True))
+            continue
+        main = first.get((piece.source, piece.rank))
+        if main is not None and is_launcher(piece.dump):
+            found.append(replace(piece, rank=None))
+        else:
+            other = main is not None and piece.dump.pid not in (0, main)
+            found.append(replace(piece, is_child=piece.is_child or is_started or other))
+    return found

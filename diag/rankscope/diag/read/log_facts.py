@@ -1,0 +1,191 @@
+"""Reads the lines of a log that say something of a job's end: see ``FactKind``.
+
+One reader is for one writer (one channel): what several lines tell together is put together here. Most
+lines of a log tell nothing; a line that begins or holds a fact has one of ``ANCHORS`` in it, and when
+``feed`` answers True the line after it belongs here too, whatever it holds. It must not know where the
+lines come from.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timezone
+from typing import Final
+
+from rankscope.diag.model import ExitFacts
+from rankscope.diag.read import LogFact
+from rankscope.diag.read.log_collectives import CollectiveReader
+from rankscope.diag.read.log_failures import SUMMARY_WORDS, SummaryReader, agent_fact, spawned_fact
+from rankscope.diag.read.log_tracebacks import HEADER, Raised, TracebackReader
+from rankscope.diag.read.log_waits import wait_fact
+
+_COLLECTIVE_WORDS: Final = (
+    "Watchdog caught collective",
+    "detected by watchdog at work",
+    "at NCCL work: ",
+    "watchdog got stuck for",
+    "CollectiveFingerPrint",
+    "monitoredBarrier",
+    "Culprit rank ",
+    "missing ranks: {",
+    "the lagging",
+)
+_WAIT_WORDS: Final = (
+    "gloo/transport/",
+    "NCCL WARN",
+    "torch.distributed.Dist",
+    "Socket Timeout",
+    "client socket has timed out",
+    "Timed out initializing process group",
+    "waiting for clients. ",
+    "recvValue",
+    "flag on TCPStore",
+    "successfully reached monitoredBarrier",
+)
+_AGENT_WORDS: Final = ("failed (exitcode: ", "closing signal SIG")
+_REPORT: Final = ("joined but didn't finish collective", ", but didn't join collective")
+# Each costs a pass over every log. Where a fact has no word of its own here, it stands in a traceback, in
+# a line of torch's own loggers, or right behind a line of the watchdog.
+ANCHORS: Final[tuple[bytes, ...]] = (
+    HEADER.encode(),
+    b"distributed",
+    b"Root Cause (first",
+    b"atchdog",
+    b"CollectiveFingerPrint",
+    b"monitoredBarrier",
+    b"gloo/transport/",
+    b"NCCL WARN",
+    b"TCPStore",
+    b"in store based barrier",
+    b"Culprit rank ",
+    b"missing ranks: {",
+)
+"""Literals: a line without any of them, after one for which ``feed`` answered False, tells nothing."""
+
+_STAMP: Final = re.compile(
+    r"\[?(?:(\d{4})[-/](\d\d)[-/](\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(Z|[+-]\d\d:?\d\d)?"
+    r"|(\d{9,10}\.\d{1,9})|\d\d[-/]\d\d \d\d:\d\d:\d\d(?:[.,]\d{1,9})?|\d\d:\d\d:\d\d(?:[.,]\d{1,9})?)\]?"
+    r"(?: (?:stdout|stderr) [FP])?(?: |$)"
+)
+# Raised by who started the workers: what became of these follows, or stands in the same line.
+_LAUNCHERS: Final = "torch.multiprocessing.spawn.Process"
+_LONGEST: Final = 500
+_LONGEST_LINE: Final = 20_000
+_MOST_FACTS: Final = 100_001  # of one writer; one more than an input may give, so that a loss is told
+_AFTER_WATCHDOG: Final = 6  # lines behind one of the watchdog, which may be its status, or a desync report
+
+
+class FactReader:
+    """Reads the lines of one writer, in their order."""
+
+    def __init__(self) -> None:
+        self._facts: list[LogFact] = []
+        self._known: set[tuple[str, int | None, str]] = set()
+        self._collectives = CollectiveReader()
+        self._traceback = TracebackReader()
+        self._summary: SummaryReader | None = None
+        self._raised_at: int | None = None  # where the traceback that may be chained stands in the facts
+        self._after = 0
+
+    def feed(self, line: str, *, number: int, rank: int | None) -> bool:
+        """Take a line.
+
+        Args:
+            line: its text, without what the writer's name put before it; a date may stand there.
+            number: its number in the input, from 1.
+            rank: global rank of the writer, ``None`` when what stood before it does not tell.
+
+        Returns:
+            Whether the next line is wanted too, whatever it holds.
+        """
+        line = line[:_LONGEST_LINE]
+        time, text = _taken_apart(line)
+        if self._in_summary(text, number):
+            return True
+        if any(word in text for word in SUMMARY_WORDS):
+            self._begin_summary(text, number)
+            return True
+        raised = self._traceback.feed(text, number=number)
+        if raised is not None:
+            self._add_raised(raised, rank=rank, time=time)
+        self._single(text, number=number, rank=rank, time=time)
+        return self._summary is not None or self._traceback.is_open or self._after > 0
+
+    def close(self) -> tuple[LogFact, ...]:
+        """The facts, in the order of their lines; a reader is not used afterwards."""
+        if self._summary is not None:
+            self._add(self._summary.close_block())
+            self._summary = None
+        facts, self._facts = self._facts, []
+        return tuple(sorted(facts, key=lambda fact: fact.line))
+
+    def _begin_summary(self, text: str, number: int) -> None:
+        self._traceback = TracebackReader()  # the launcher's own, which only says that workers failed
+        self._summary = SummaryReader()
+        self._summary.feed(text, number=number)
+
+    def _in_summary(self, text: str, number: int) -> bool:
+        if self._summary is None:
+            return False
+        summary = self._summary
+        self._add(summary.feed(text, number=number))
+        if not summary.is_open:
+            self._add(summary.close_block())
+            self._summary = None
+        return summary.took
+
+    def _single(self, text: str, *, number: int, rank: int | None, time: float | None) -> None:
+        if any(word in text for word in _AGENT_WORDS):
+            self._add(agent_fact(text, number=number, time=time))
+            return
+        in_report = self._after > 0 and any(word in text for word in _REPORT)
+        self._after = max(self._after - 1, 0)
+        if in_report or any(word in text for word in _COLLECTIVE_WORDS):
+            self._after = _AFTER_WATCHDOG
+            for fact in self._collectives.feed(text, number=number, rank=rank, time=time):
+                self._add(fact)
+        if any(word in text for word in _WAIT_WORDS):
+            self._add(wait_fact(text, number=number, rank=rank, time=time))
+
+    def _add_raised(self, raised: Raised, *, rank: int | None, time: float | None) -> None:
+        text = raised.text[:_LONGEST]
+        if text.startswith(_LAUNCHERS):
+            self._add(spawned_fact(text, number=raised.line, time=time))
+            return
+        fact = LogFact(
+            "raised", text, raised.line, rank, 0, time, ExitFacts(None, message=text, frame=raised.frame)
+        )
+        if raised.is_chained and self._raised_at is not None:
+            self._facts[self._raised_at] = fact
+        elif len(self._facts) < _MOST_FACTS:
+            self._raised_at = len(self._facts)
+            self._facts.append(fact)
+
+    def _add(self, fact: LogFact | None) -> None:
+        """Keep a fact once: torch prints the same sentence as a log line and as an exception's text."""
+        if fact is None or len(self._facts) >= _MOST_FACTS:
+            return
+        key = (fact.kind, fact.rank, fact.text)
+        if fact.kind in {"failure", "root_failure"} or key not in self._known:
+            self._known.add(key)
+            self._facts.append(fact)
+
+
+def _taken_apart(line: str) -> tuple[float | None, str]:
+    """The date before a line, in unix seconds (UTC where it names no zone), and the rest."""
+    found = _STAMP.match(line) if line[:1].isdigit() or line[:2] in {"[1", "[2"} else None
+    if found is None:
+        return None, line
+    rest = line[found.end() :]
+    if found[9]:
+        return float(found[9]), rest
+    if not found[1]:
+        return None, rest
+    zone = (found[8] or "Z").replace("Z", "+00:00")
+    zone = zone if ":" in zone else f"{zone[:3]}:{zone[3:]}"
+    micro = (found[7] or "0")[:6].ljust(6, "0")
+    text = f"{found[1]}-{found[2]}-{found[3]}T{found[4]}:{found[5]}:{found[6]}.{micro}{zone}"
+    try:
+        return datetime.fromisoformat(text).astimezone(timezone.utc).timestamp(), rest
+    except (ValueError, OverflowError):
+        return None, rest

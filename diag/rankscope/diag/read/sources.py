@@ -1,0 +1,158 @@
+"""Gives each line of an input to the channel of its source, and learns sources that were not known before.
+
+It must not know which lines are worth reading.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from rankscope.diag.read import documents, faulthandler, gdb, pyspy_text, pystack
+from rankscope.diag.read.channels import Channel, Found
+from rankscope.diag.read.lines import Line, Origin, clean
+from rankscope.diag.read.prefixes import Prefixed, Prefixes, unwrap_json
+
+# Lines that belong to nothing, after which nobody waits any longer for a silent source to go on. Lines of
+# other dumps do not count: the dumps of 1,000 ranks may be written at the same time.
+_IDLE_LINES: Final = 2_000
+_SWEEP_LINES: Final = 256
+_LONGEST_HEADER: Final = 8_192  # characters of a line in which a header is looked for
+_HEADERS: Final = (
+    pyspy_text.HEADER,
+    pystack.HEADER,
+    faulthandler.HEADER,
+    gdb.HEADER,
+    documents.HEADER,
+)
+# What a header holds that an unknown text may stand before.
+_HEADER_WORDS: Final = re.compile(
+    r'\((?:idle|active|most recent)|Python v\d|for thread \d|\(LWP |\(process |"pid": '
+)
+
+
+class Sources:
+    """All sources of one input."""
+
+    def __init__(self, found: Found) -> None:
+        self._found = found
+        self._tally = found.tally
+        self._prefixes = Prefixes()
+        self._channels: dict[str, Channel] = {}
+        self._busy: dict[str, Channel] = {}
+        self._number = 0
+        self._idle = 0  # lines that belonged to nothing
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the next line may belong to something that has begun."""
+        return bool(self._busy)
+
+    def body(self, raw: bytes) -> str:
+        """The beginning of a line, without what stands before it."""
+        return self._prefixes.split(clean(raw)).body
+
+    def settle(self) -> None:
+        """End all that is open."""
+        for channel in self._channels.values():
+            channel.settle()
+
+    def read(self, raw: bytes, *, number: int) -> None:
+        """Read one line.
+
+        Args:
+            raw: with its end, if it has one.
+            number: its number in the input, from 1.
+        """
+        self._number = number
+        text = clean(raw)
+        prefixed = self._prefixes.split(text)
+        if prefixed.body.startswith('{"') and (wrapped := unwrap_json(prefixed.body)):
+            for inner in wrapped[0].splitlines() or [""]:
+                self._deliver(self._inside(prefixed, wrapped[1], clean(inner.encode("utf-8", "replace"))))
+        else:
+            self._deliver(prefixed)
+
+    def _inside(self, outer: Prefixed, wrapper: Prefixed, text: str) -> Prefixed:
+        """A line of a JSON line: its source is that of all three, the innermost rank and date count."""
+        inner = self._prefixes.split(text)
+        origins = (inner.origin, wrapper.origin, outer.origin)
+        origin = Origin(
+            " ".join(one.channel for one in reversed(origins) if one.channel),
+            next((one.rank for one in origins if one.rank is not None), None),
+            next((one.pid for one in origins if one.pid), 0),
+        )
+        return Prefixed(origin, inner.stamp or wrapper.stamp or outer.stamp, inner.body)
+
+    def _deliver(self, line: Prefixed) -> None:
+        key = line.origin.channel
+        if _HEADER_WORDS.search(line.body):
+            learned = self._learn(line)
+            if learned is not None:
+                line, key = learned, learned.origin.channel
+        channel = self._channels.pop(key, None)
+        if channel is None:
+            self._make_room()
+            channel = Channel(line.origin, self._found)
+        self._channels[key] = channel  # the longest unused one stands first
+        taken = channel.feed(Line(self._number, line.body), stamp=line.stamp, is_partial=line.is_partial)
+        channel.seen = self._idle
+        if not taken:
+            self._idle += 1
+            if self._idle % _SWEEP_LINES == 0:
+                self._sweep()
+        if channel.is_busy:
+            self._busy[key] = channel
+        elif key in self._busy:
+            del self._busy[key]
+
+    def _learn(self, line: Prefixed) -> Prefixed | None:
+        """The line without an unknown text before a dump's header, where there is one."""
+        body = line.body[:_LONGEST_HEADER]
+        for header in _HEADERS:
+            found = header.search(body)
+            if found is None or not body[: found.start()].strip():
+                continue
+            if not self._prefixes.learn(body, found.start()):
+                return None
+            return self._again(line)
+        return None
+
+    def _again(self, line: Prefixed) -> Prefixed:
+        """Take a line apart once more, with what was just learned; its source's last lines with it."""
+        outer = line.origin
+        again = self._joined(outer, line)
+        before = self._channels.get(outer.channel)
+        if before is not None and again.origin.channel not in self._channels:
+            self._make_room()
+            channel = self._channels[again.origin.channel] = Channel(again.origin, self._found)
+            for recent in before.recent:
+                split = self._prefixes.split(recent.text)
+                if split.origin.channel and again.origin.channel.endswith(split.origin.channel):
+                    channel.remember(Line(recent.number, split.body))
+        return again
+
+    def _joined(self, outer: Origin, line: Prefixed) -> Prefixed:
+        inner = self._prefixes.split(line.body)
+        origin = Origin(
+            f"{outer.channel} {inner.origin.channel}".strip(),
+            outer.rank if inner.origin.rank is None else inner.origin.rank,
+            outer.pid or inner.origin.pid,
+        )
+        return Prefixed(origin, line.stamp, inner.body, line.is_partial)
+
+    def _make_room(self) -> None:
+        if len(self._channels) >= self._tally.bounds.channels:
+            key = next(iter(self._channels))
+            channel = self._channels.pop(key)
+            if self._busy.pop(key, None) is not None:
+                self._tally.note(f"more than {self._tally.bounds.channels} sources of lines at one time")
+            channel.settle()
+
+    def _sweep(self) -> None:
+        """Wait no longer for sources that have been silent."""
+        for key, channel in list(self._busy.items()):
+            if channel.seen < self._idle - _IDLE_LINES:
+                channel.settle()
+                if not channel.is_busy:
+                    del self._busy[key]

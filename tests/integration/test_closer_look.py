@@ -1,0 +1,35 @@
+"""A closer look keeps whom a rank waits for and none of the user's values."""
+
+from __future__ import annotations
+
+from tests.capture_factory import first_line, running, state_of, wait_until
+
+from rankscope.diag.capture import Target, capture_ranks
+from rankscope.diag.closer_look import look_closer
+from rankscope.diag.model import JobSnapshot
+
+RECEIVING = """
+import time
+def recv(buffer, src, token):
+    time.sleep(1000)
+print("ready", flush=True)
+recv(b"", 3, "secret-value")
+"""
+
+
+def values_of(snapshot: JobSnapshot) -> dict[str, str]:
+    frames = [frame for rank in snapshot.ranks for thread in rank.threads for frame in thread.variables]
+    return dict(pair for frame in frames for pair in frame.values)
+
+
+def test_a_closer_look_keeps_peers_and_none_of_the_users_values() -> None:
+    with running(RECEIVING) as process:
+        assert first_line(process) == ["ready"]
+        wait_until(lambda: state_of(process.pid) == "S")
+        snapshot = JobSnapshot("run-7", 0.0, 2, capture_ranks([Target(0, process.pid)], timeout=10.0))
+        closer = look_closer(snapshot, {0, 1}, timeout=20.0)
+        everything = look_closer(snapshot, {0}, timeout=20.0, local_variables=True)
+        assert look_closer(snapshot, (), timeout=20.0) is snapshot
+    assert {frame.kind for frame in closer.ranks[0].threads[0].frames} == {"native", "python"}
+    assert values_of(closer) == {"src": "3"}
+    assert "secret-value" in values_of(everything)["token"]

@@ -1,0 +1,403 @@
+"""From flight records alone to a diagnosis: rows 3 to 6 and S1."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from tests.classify_factory import a_job, a_rank, judge, user
+from tests.records_factory import MS, a_record, call, judge_records, peer_call, steps
+
+from rankscope.diag.classify.records import members_hash, read_groups
+from rankscope.diag.model import Collective, Diagnosis, FlightRecord, GroupProgress, RankSnapshot
+from rankscope.watchdog.probe import groups as probe_groups
+
+
+def said(found: Diagnosis) -> tuple[str, str, str, tuple[int, ...], str]:
+    return found.verdict, found.kind, found.confidence, found.culprits, found.rule
+
+
+def inside(seq: int = 4, op: str = "all_reduce", **changes: object) -> FlightRecord:
+    return a_record(*steps(seq - 1), call(op, seq, ended=False, **changes))  # type: ignore[arg-type] # test builder
+
+
+# ---- row 4: missing ranks ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("world", "culprit"), [(2, 0), (4, 2), (9, 8)])
+def test_the_rank_that_has_not_entered_is_named(world: int, culprit: int) -> None:
+    found = judge_records(*(a_record(*steps(3)) if rank == culprit else inside() for rank in range(world)))
+    assert said(found) == ("RankNonCommHang", "none", "medium", (culprit,), "4")
+    assert found.location is not None
+    assert (found.location.rank, found.location.function, found.location.line) == (culprit, "train_step", 11)
+    assert "the code after all_reduce at train_step (train.py:11)" in found.summary
+    assert found.ranks[culprit].state == "hung"
+    assert {one.state for one in found.ranks if one.rank != culprit} == {"waiting"}
+    assert found.observed == f"0-{world - 1}"
+    assert found.unobserved == ()
+
+
+def test_a_rank_that_never_called_anything_has_not_entered() -> None:
+    assert judge_records(inside(1), inside(1), a_record()).culprits == (2,)
+
+
+def test_a_rank_without_a_record_may_be_the_one() -> None:
+    found = judge_records(inside(), inside(), None)
+    assert (found.verdict, found.culprits) == ("Unknown", ())
+    assert "rank 2 could not be observed: it may be waited for" in found.summary
+
+
+def test_a_rank_without_a_record_makes_the_answer_less_sure() -> None:
+    found = judge_records(inside(), a_record(*steps(3)), None)
+    assert (found.culprits, found.confidence) == ((1,), "low")
+
+
+def test_all_entered_and_none_left_is_not_called_a_hang_from_one_look() -> None:
+    found = judge_records(inside(), inside())
+    assert (found.verdict, found.culprits) == ("Unknown", ())
+    assert "a moment of a healthy job" in found.summary
+
+
+def test_a_finished_job_is_no_hang() -> None:
+    assert judge_records(a_record(*steps(9)), a_record(*steps(9))).verdict == "Unknown"
+
+
+def test_what_a_wrapped_ring_lost_is_unknown_not_missing() -> None:
+    """The other group's calls fell out of rank 1's ring, and an old torch wrote no status."""
+    lost = a_record(*steps(3, first=50), default=(), status={}, whole=False)
+    sub = {"7": (0, 1)}
+    other = a_record(*steps(3, first=50), call(seq=2, group="7", ended=False), status={}, members=sub)
+    found = judge_records(other, lost)
+    assert (found.verdict, found.culprits) == ("Unknown", ())
+
+
+def test_ranks_that_run_ahead_wait_where_the_first_open_collective_is() -> None:
+    """NCCL: the host enqueues on; rank 1 has enqueued less, but entered what all are held up in."""
+    ahead = [call(seq=seq, ended=False) for seq in range(101, 121)]
+    records = (
+        a_record(*ahead, status={"0": (120, 100)}),
+        a_record(*ahead[:15], status={"0": (115, 100)}),
+        a_record(call(seq=100), status={"0": (100, 100)}),
+    )
+    found = judge_records(*records)
+    assert (found.culprits, found.rule) == ((2,), "4")
+    assert any("not entered collective 101" in one.fact for one in found.evidence)
+
+
+def test_an_entry_beyond_the_last_enqueued_one_is_inside_of_the_call() -> None:
+    record = a_record(*steps(3), call(seq=4, ended=False), status={"0": (3, 3)})
+    found = judge_records(record, record, a_record(*steps(3)))
+    assert found.culprits == (2,)
+
+
+def test_a_group_made_anew_under_an_old_name_counts_from_the_start() -> None:
+    before = steps(500)
+    again = a_record(*before, *steps(2), call(seq=3, ended=False), status={"0": (3, 2)})
+    late = a_record(*before, *steps(2), status={"0": (2, 2)})
+    assert judge_records(again, again, late).culprits == (2,)
+
+
+# ---- chains and circles -----------------------------------------------------------------------------------
+
+
+def in_group(name: str, members: tuple[int, ...] = ()) -> FlightRecord:
+    return a_record(*steps(3), call(group=name, ended=False), members={name: members} if members else None)
+
+
+def test_only_the_end_of_a_chain_over_known_groups_is_guilty() -> None:
+    chain = [in_group("9", (0, 2)), in_group("7", (0, 1)), in_group("8", (2, 3)), a_record(*steps(3))]
+    found = judge_records(*chain)
+    assert (found.culprits, found.confidence) == ((3,), "medium")
+    assert {one.rank: one.waits_for for one in found.ranks if one.role == "victim"} == {
+        0: (3,),
+        1: (3,),
+        2: (3,),
+    }
+
+
+def test_where_no_record_tells_the_members_the_only_rank_that_waits_in_nothing_is_the_end() -> None:
+    found = judge_records(in_group("3"), in_group("1"), in_group("2"), a_record(*steps(3)))
+    assert said(found) == ("RankNonCommHang", "none", "medium", (3,), "4")
+    assert any("no record tells the members" in one.fact for one in found.evidence)
+
+
+def test_many_ranks_that_wait_in_nothing_end_no_chain() -> None:
+    found = judge_records(in_group("3"), in_group("1"), *[a_record(*steps(3))] * 3)
+    assert (found.verdict, found.culprits) == ("Unknown", ())
+
+
+def test_a_rank_that_told_nothing_may_be_where_the_chain_ends() -> None:
+    found = judge_records(in_group("3"), in_group("1"), in_group("2"), a_record(*steps(3)), None)
+    assert (found.verdict, found.culprits) == ("Unknown", ())
+
+
+def test_members_of_a_group_that_ended_a_collective_are_known() -> None:
+    """Both members are inside of the second: ranks 2 and 3 have nothing to do with it."""
+    pair = a_record(*steps(3), call(seq=1, group="5"), call(seq=2, group="5", ended=False))
+    found = judge_records(pair, pair, pair, a_record(*steps(3)))
+    assert (found.verdict, found.culprits) == ("Unknown", ())
+
+
+def test_two_groups_in_different_order_are_a_circle() -> None:
+    members = {"5": (0, 1), "6": (0, 1)}
+    one = a_record(*steps(2), call(group="5", ended=False), members=members)
+    two = a_record(*steps(2), call(group="6", ended=False), members=members)
+    found = judge_records(one, two, a_record(*steps(2), call(seq=3, ended=False)))
+    assert (found.rule, found.culprits) == ("5", (0, 1))
+    assert found.kind == "order_deadlock"
+    assert found.ranks[2].waits_for == (0, 1)
+
+
+def test_two_ranks_in_groups_of_unknown_members_can_only_wait_for_each_other() -> None:
+    assert judge_records(in_group("5"), in_group("6")).culprits == (0, 1)
+
+
+def test_in_a_larger_job_a_circle_of_unknown_members_is_not_guessed() -> None:
+    found = judge_records(in_group("5"), in_group("6"), in_group("7"))
+    assert (found.verdict, found.culprits) == ("Unknown", ())
+
+
+# ---- row 3: desync ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("culprit", [0, 1, 3])
+@pytest.mark.parametrize(
+    "odd",
+    [
+        call("broadcast", 4, ended=False, line=32),
+        call("all_reduce", 4, ended=False, line=32, sizes=((32,),)),
+        call("all_reduce", 4, ended=False, line=32, dtypes=("Half",)),
+    ],
+)
+def test_the_minority_is_named_whatever_the_order_of_the_ranks(culprit: int, odd: Collective) -> None:
+    records = [a_record(*steps(3), odd) if rank == culprit else inside() for rank in range(4)]
+    found = judge_records(*records)
+    assert said(found) == ("RankNonCommHang", "desync", "medium", (culprit,), "3")
+    assert found.location is not None
+    assert (found.location.rank, found.location.line) == (culprit, 32)
+
+
+def test_a_tie_names_both_sides() -> None:
+    found = judge_records(inside(op="broadcast"), inside(), inside(), inside(op="broadcast"))
+    assert said(found) == ("RankNonCommHang", "desync", "low", (0, 1, 2, 3), "3")
+    assert "a tie" in found.summary
+
+
+def test_a_rank_that_left_the_odd_collective_alone_is_still_the_odd_one() -> None:
+    """The root of a broadcast does not wait for anybody."""
+    gone_on = a_record(*steps(3), call("broadcast", 4), call(seq=5, ended=False))
+    assert judge_records(inside(), gone_on, inside()).culprits == (1,)
+
+
+def test_what_all_have_left_behind_was_legal() -> None:
+    one = a_record(call("broadcast", 1), *steps(2, first=2), call(seq=4, ended=False))
+    other = a_record(call("all_reduce", 1), *steps(2, first=2))
+    assert said(judge_records(one, one, other))[3:] == ((2,), "4")
+
+
+@pytest.mark.parametrize(
+    ("op", "sizes", "dtypes"),
+    [
+        ("all_gather", ((7,),), ("Float",)),
+        ("all_to_all", ((3, 1),), ("Float",)),
+        ("gather", ((9,),), ("Float",)),
+        ("scatter", (), ()),
+        ("broadcast", ((16, 4),), ("Float",)),
+        ("broadcast", ((256,),), ("Byte",)),
+        ("all_reduce", ((8, 8),), ("Float",)),
+        ("all_reduce", (), ()),
+        ("barrier", ((1,),), ("Float",)),
+    ],
+)
+def test_what_an_operation_lets_differ_is_no_desync(
+    op: str, sizes: tuple[tuple[int, ...], ...], dtypes: tuple[str, ...]
+) -> None:
+    odd = a_record(*steps(3), call(op, 4, ended=False, sizes=sizes, dtypes=dtypes))
+    assert judge_records(inside(op=op), odd, inside(op=op)).verdict == "Unknown"
+
+
+def test_an_uneven_reduce_scatter_must_be_uneven_alike() -> None:
+    parts = call("reduce_scatter", 4, ended=False, sizes=((3,), (5,)), dtypes=("Float", "Float"))
+    other = call("reduce_scatter", 4, ended=False, sizes=((3,), (6,)), dtypes=("Float", "Float"))
+    same = a_record(*steps(3), parts)
+    assert judge_records(same, same, a_record(*steps(3), other)).culprits == (2,)
+
+
+# ---- row 6 ------------------------------------------------------------------------------------------------
+
+
+def test_who_did_not_finish_what_the_others_left_is_held_by_the_communication_layer() -> None:
+    past = a_record(*steps(4), call(seq=5, ended=False))
+    found = judge_records(past, inside(4), past)
+    assert said(found) == ("RankCommHang", "network", "low", (1,), "6")
+    assert found.ranks[0].waits_for == (1,)
+
+
+# ---- sends and receives -----------------------------------------------------------------------------------
+
+
+def test_a_chain_of_receives_ends_at_the_rank_that_does_not_send() -> None:
+    records = [a_record(*steps(2)), *(a_record(*steps(2), peer_call("recv", rank)) for rank in range(3))]
+    found = judge_records(*records)
+    assert (found.verdict, found.culprits, found.rule) == ("RankNonCommHang", (0,), "4")
+    assert found.ranks[3].waits_for == (0,)
+
+
+def test_receives_in_a_circle_are_a_deadlock() -> None:
+    records = [a_record(peer_call("recv", (rank + 1) % 3)) for rank in range(3)]
+    found = judge_records(*records)
+    assert (found.culprits, found.kind, found.rule) == ((0, 1, 2), "order_deadlock", "5")
+
+
+def test_a_receive_whose_send_was_called_waits_for_nobody() -> None:
+    found = judge_records(a_record(peer_call("recv", 1)), a_record(peer_call("send", 0)))
+    assert found.culprits == ()
+
+
+def test_receives_whose_peer_told_nothing_name_nobody() -> None:
+    found = judge_records(a_record(peer_call("recv", 1)), None)
+    assert (found.verdict, found.culprits) == ("Unknown", ())
+
+
+# ---- S1: lateness -----------------------------------------------------------------------------------------
+
+
+def paced(late_ms: float, *, count: int = 40, clock_ms: float = 0.0, pause_ms: float = 0.0) -> FlightRecord:
+    """A rank of a job with steps of 50 ms that calls each collective that much late, by its own clock.
+
+    ``pause_ms`` is how much later the whole job goes on from the middle.
+    """
+    calls = [
+        call(seq=seq, at=int((50 * seq + late_ms + clock_ms + (pause_ms if seq > count // 2 else 0)) * MS))
+        for seq in range(1, count + 1)
+    ]
+    return a_record(*calls)
+
+
+def once_late(pause_ms: float) -> FlightRecord:
+    """The rank that the job of ``paced(0, pause_ms=...)`` waited for, once."""
+    record = paced(0, pause_ms=pause_ms)
+    at = len(record.entries) // 2 - 1
+    entry = record.entries[at]
+    late = msgspec.structs.replace(entry, created_ns=entry.created_ns + int(pause_ms * MS))
+    return msgspec.structs.replace(record, entries=(*record.entries[:at], late, *record.entries[at + 1 :]))
+
+
+def test_a_rank_that_is_late_most_times_is_slow() -> None:
+    found = judge_records(paced(0), paced(40), paced(0.3), paced(0.1))
+    assert said(found) == ("RankNonCommSlow", "none", "medium", (1,), "S1")
+    assert found.severity == "info"
+    assert found.ranks[1].state == "slow"
+    assert found.ranks[1].rank_class == "RankNonCommSlow"
+
+
+@pytest.mark.parametrize(
+    ("others", "late"),
+    [
+        (paced(0), paced(4)),  # too little of the time
+        (paced(0, pause_ms=2_000), once_late(2_000)),  # one event
+        (paced(0, count=12), paced(40, count=12)),  # too few
+    ],
+)
+def test_a_little_or_once_or_rarely_late_is_not_slow(others: FlightRecord, late: FlightRecord) -> None:
+    assert judge_records(others, late).verdict == "Unknown"
+
+
+def uneven(*late_ms: float) -> tuple[FlightRecord, FlightRecord]:
+    """Two ranks: how much later than the first the second is, step by step (negative: earlier)."""
+    start = [100.0 * seq + sum(map(abs, late_ms[:seq])) for seq in range(len(late_ms))]
+    one = [
+        call(seq=seq + 1, at=int((at + max(0.0, -late)) * MS))
+        for seq, (at, late) in enumerate(zip(start, late_ms, strict=True))
+    ]
+    two = [
+        call(seq=seq + 1, at=int((at + max(0.0, late)) * MS))
+        for seq, (at, late) in enumerate(zip(start, late_ms, strict=True))
+    ]
+    return a_record(*one), a_record(*two)
+
+
+@pytest.mark.parametrize(
+    ("late", "is_slow"),
+    [
+        ([80.0] * 40, True),
+        ([80.0, -80.0] * 20, False),  # now the one, now the other
+        ([*[10.0] * 39, 5_000.0], False),  # one event outweighs all others
+    ],
+)
+def test_being_late_must_be_one_rank_s_pace(late: list[float], is_slow: bool) -> None:
+    found = judge_records(*uneven(*late))
+    assert (found.verdict == "RankNonCommSlow", found.culprits) == (is_slow, (1,) if is_slow else ())
+
+
+def test_two_ranks_that_are_late_together_blame_nobody() -> None:
+    assert judge_records(paced(0), paced(40), paced(40), paced(0)).verdict == "Unknown"
+
+
+def test_a_clock_that_is_an_hour_off_does_not_make_a_rank_late() -> None:
+    assert judge_records(paced(0), paced(0.2, clock_ms=3_600_000.0), paced(0.1)).verdict == "Unknown"
+
+
+def test_a_late_rank_in_a_collective_that_it_has_not_entered_yet_is_named_with_low_confidence() -> None:
+    """A single look: it may just be late again."""
+    waits = msgspec.structs.replace(
+        paced(0), entries=(*paced(0).entries, call(seq=41, ended=False)), groups=()
+    )
+    late = msgspec.structs.replace(paced(40), groups=())
+    found = judge_records(waits, late, waits)
+    assert (found.culprits, found.confidence) == ((1,), "low")
+
+
+# ---- records beside pages and stacks ----------------------------------------------------------------------
+
+
+def test_members_are_hashed_as_in_the_probe() -> None:
+    assert members_hash((3, 1, 2)) == probe_groups.members_hash((1, 2, 3))
+
+
+def page(rank: int, enqueued: int, completed: int, *, beat: float | None = 0.5) -> RankSnapshot:
+    group = GroupProgress("0", 2, enqueued, completed, members_hash((0, 1)))
+    return a_rank(rank).but(groups=(group,), beat=beat).build(0.0)
+
+
+def test_a_rank_with_a_page_and_one_with_a_record_are_in_one_group() -> None:
+    told = read_groups((page(0, 4, 3), RankSnapshot(1, record=a_record(*steps(3)))), world_size=2)
+    ((_, members),) = told.groups.items()
+    assert {rank: (one.enqueued, one.completed) for rank, one in members.items()} == {0: (4, 3), 1: (3, 3)}
+
+
+@pytest.mark.parametrize(("beat", "expected"), [(0.5, 4), (60.0, 7)])
+def test_a_fresh_page_is_believed_before_the_record(beat: float, expected: int) -> None:
+    both = msgspec.structs.replace(page(0, 4, 4, beat=beat), record=a_record(*steps(7)))
+    ((_, members),) = read_groups((both,), world_size=1).groups.items()
+    assert members[0].enqueued == expected
+
+
+def test_a_record_says_whom_a_stack_waits_for() -> None:
+    """All stacks are in all_reduce; rank 1 has called one fewer: it is not the collective of the others."""
+    job = a_job(*(a_rank(rank).waiting_in() for rank in range(3)), facts=False)
+    ranks = [
+        msgspec.structs.replace(one, record=inside(4) if one.rank != 1 else inside(3)) for one in job.ranks
+    ]
+    past = judge(msgspec.structs.replace(job, ranks=tuple(ranks)))
+    assert past.culprits == (1,)
+
+
+def test_a_stack_outside_of_the_collective_places_the_rank_that_the_record_misses() -> None:
+    job = a_job(a_rank(0).waiting_in(), a_rank(1).stuck_in(user("load_batch", 8)), facts=False)
+    records = (inside(4), a_record(*steps(3)))
+    ranks = tuple(
+        msgspec.structs.replace(one, record=record) for one, record in zip(job.ranks, records, strict=True)
+    )
+    found = judge(msgspec.structs.replace(job, ranks=ranks))
+    assert (found.culprits, found.rule, found.kind) == ((1,), "4", "data_loading")
+
+
+def test_two_looks_at_records_that_moved_are_health() -> None:
+    found = judge_records(inside(4), a_record(*steps(3)), again=(inside(6), inside(6)))
+    assert found.verdict == "Healthy"
+
+
+def test_two_looks_at_records_that_stand_still_are_sure() -> None:
+    records = (inside(4), a_record(*steps(3)), inside(4))
+    found = judge_records(*records, again=records)
+    assert (found.culprits, found.rule) == ((1,), "4")

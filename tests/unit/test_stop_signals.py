@@ -1,0 +1,142 @@
+"""Signals that end the agent: raised once, put off, counted, and heard beside a main thread that is in C."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from tests.jobs import until
+from torch.distributed.elastic.multiprocessing import SignalException, api
+
+from rankscope.agent import stop_signals
+from rankscope.agent.stop_signals import StopSignals
+from rankscope.diag import proc
+
+
+@pytest.fixture
+def signals() -> Iterator[StopSignals]:
+    """Signals whose handler answers SIGUSR1."""
+    ours = StopSignals()
+    before = signal.signal(signal.SIGUSR1, ours.handle)
+    yield ours
+    signal.signal(signal.SIGUSR1, before)
+
+
+def send() -> None:
+    os.kill(os.getpid(), signal.SIGUSR1)
+
+
+def test_the_first_one_is_raised_as_torch_does_it_and_further_ones_only_counted(
+    signals: StopSignals,
+) -> None:
+    with pytest.raises(SignalException) as raised:
+        send()
+    assert raised.value.sigval == signal.SIGUSR1
+    send()
+    assert len(signals.received) == 2
+    signals.arm()
+    with pytest.raises(SignalException):
+        send()
+
+
+def test_one_that_comes_while_held_is_raised_at_the_end(signals: StopSignals) -> None:
+    seen: list[str] = []
+    with pytest.raises(SignalException):
+        hold_twice(signals, seen)
+    assert seen == ["after the inner one"]
+
+
+def hold_twice(signals: StopSignals, seen: list[str]) -> None:
+    with signals.hold():
+        send()
+        with signals.hold():
+            pass
+        seen.append("after the inner one")
+
+
+def test_while_one_is_carried_out_holding_raises_nothing_more(signals: StopSignals) -> None:
+    with pytest.raises(SignalException):
+        send()
+    with signals.hold():
+        send()
+
+
+def test_repetitions_within_a_moment_count_once(
+    signals: StopSignals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(SignalException):
+        send()
+    send()
+    assert signals.askings() == 1
+    monkeypatch.setattr(stop_signals, "ONE_ASKING", 0.0)
+    assert signals.askings() == 2
+    signals.arm()
+    assert signals.askings() == 0
+
+
+def test_torch_registers_our_handler_when_it_starts_processes(signals: StopSignals) -> None:
+    before = api._terminate_process_handler
+    with signals.in_torchs_place():
+        assert api._terminate_process_handler == signals.handle
+    assert api._terminate_process_handler is before
+
+
+IN_C = """
+import ctypes, os, signal
+from rankscope.agent.stop_signals import StopSignals
+
+signals = StopSignals()
+signal.signal(signal.SIGTERM, signals.handle)
+
+def help_out(sent):
+    print("heard", sent.name, flush=True)
+    os._exit(3)
+
+signals.start(help_out)
+libc, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(64)
+print("up", flush=True)
+for _ in range(2):  # the second call never returns, and no signal interrupts it: no Python handler ever runs
+    libc.pthread_mutex_lock(mutex)
+"""
+
+
+def test_a_signal_is_heard_while_the_main_thread_stays_in_c() -> None:
+    with subprocess.Popen([sys.executable, "-c", IN_C], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"up\n"
+        until(lambda: _sleeps_in(child.pid, "futex"), "the main thread to wait for the mutex")
+        child.terminate()
+        assert child.wait(60) == 3
+        assert child.stdout.read() == b"heard SIGTERM\n"
+
+
+def _sleeps_in(pid: int, what: str) -> bool:
+    facts = proc.read_facts(pid, now=0.0)
+    return facts is not None and what in (facts.wchan or "")
+
+
+def test_a_main_thread_that_acts_needs_no_help() -> None:
+    program = """
+import os, signal, time
+from torch.distributed.elastic.multiprocessing import SignalException
+from rankscope.agent import stop_signals
+
+stop_signals.PATIENCE = 0.3
+signals = stop_signals.StopSignals()
+signal.signal(signal.SIGTERM, signals.handle)
+helped = []
+signals.start(helped.append)
+try:
+    os.kill(os.getpid(), signal.SIGTERM)
+except SignalException:
+    signals.acting()
+time.sleep(1.0)
+signals.stop()
+raise SystemExit(len(helped))
+"""
+    done = subprocess.run([sys.executable, "-c", program], timeout=60, check=False)
+    assert done.returncode == 0
