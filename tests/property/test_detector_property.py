@@ -199,14 +199,14 @@ def _play(events: list[Event], limits: HangSettings, shell: _Shell | None = None
     return record
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(_story, _settings, _shell)
 def test_a_replay_says_the_same(story: list[_Step], limits: HangSettings, shell: _Shell | None) -> None:
     live = _play(_events(story), limits, shell)
     assert _play([event for event, _ in live], limits) == live
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(_story, _settings, _shell)
 def test_nothing_is_said_out_of_turn(story: list[_Step], limits: HangSettings, shell: _Shell | None) -> None:
     """A second snapshot follows a suspicion, a publication the second snapshot, an action a publication."""
@@ -257,7 +257,7 @@ class _Turn:
         return self
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(_story)
 def test_ranks_that_have_switched_it_off_are_never_suspected_for_their_silence(story: list[_Step]) -> None:
     off = [

@@ -18,7 +18,7 @@ SECONDS = st.one_of(st.none(), st.just(-1.0), st.floats(0, 1e9))
 GROUPS = st.lists(st.builds(GroupSeq, NAMES, I64, I64, I64, U64), max_size=MAX_GROUPS + 3)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     user=st.integers(), beat=U64, batches=U64, own=SECONDS, stage_limit=SECONDS, stage=NAMES, groups=GROUPS
 )
@@ -48,7 +48,7 @@ def test_all_that_fits_comes_back(  # noqa: PLR0917 - hypothesis gives them by n
     assert view.groups == tuple(groups[:MAX_GROUPS])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     pieces=st.lists(
         st.tuples(

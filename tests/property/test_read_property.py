@@ -105,14 +105,13 @@ def gdb_text(stacks: Stacks) -> list[str]:
 WRITERS: tuple[Writer, ...] = (pyspy_text, pystack_text, faulthandler_text, gdb_text)
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=400))
 @example(b"\xef\xbb\xbf")
 def test_any_bytes_are_read_without_raising(data: bytes) -> None:
     check(read_contents([data]), data)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(WITH_PREFIX, max_size=40))
 def test_any_lines_are_read_without_raising(lines: list[tuple[str, str | None]]) -> None:
     text = [PREFIXES[who](line, at) if who else line for at, (line, who) in enumerate(lines)]
@@ -120,7 +119,6 @@ def test_any_lines_are_read_without_raising(lines: list[tuple[str, str | None]])
     check(read_contents([data]), data)
 
 
-@settings(deadline=None)
 @given(st.lists(WITH_PREFIX, max_size=30), st.lists(st.integers(0, 2000), max_size=5))
 def test_pieces_do_not_matter(lines: list[tuple[str, str | None]], cuts: list[int]) -> None:
     data = log([PREFIXES[who](line, at) if who else line for at, (line, who) in enumerate(lines)])
@@ -129,7 +127,6 @@ def test_pieces_do_not_matter(lines: list[tuple[str, str | None]], cuts: list[in
     assert read_contents(pieces) == read_contents([data])
 
 
-@settings(deadline=None)
 @given(STACKS, st.sampled_from(WRITERS), st.sampled_from(list(PREFIXES)))
 def test_what_a_tool_writes_is_read_back_behind_any_prefix(stacks: Stacks, writer: Writer, who: str) -> None:
     lines = writer(stacks)
@@ -143,7 +140,7 @@ def test_what_a_tool_writes_is_read_back_behind_any_prefix(stacks: Stacks, write
     assert not contents.problems
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.tuples(STACKS, st.sampled_from(WRITERS)), min_size=2, max_size=4),
     st.lists(st.integers(0, 3), min_size=1, max_size=60),
@@ -165,7 +162,6 @@ def test_mixed_ranks_are_told_apart(dumps: list[tuple[Stacks, Writer]], order: l
     assert sorted(map(repr, found)) == sorted(map(repr, wanted))
 
 
-@settings(deadline=None)
 @given(STACKS, st.sampled_from(WRITERS), st.data())
 def test_a_cut_file_gives_what_was_there(stacks: Stacks, writer: Writer, data: st.DataObject) -> None:
     lines = writer(stacks)

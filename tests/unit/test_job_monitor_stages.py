@@ -69,7 +69,7 @@ OPERATIONS = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(OPERATIONS)
 def test_stages_of_several_threads_in_any_order_follow_the_model(
     threads: list[ThreadPoolExecutor], operations: list[tuple[str, int, float]]
