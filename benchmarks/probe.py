@@ -166,10 +166,12 @@ def _environ(rank: str | None) -> Generator[dict[str, str]]:
     """What an agent's worker has in its environment, but without the probe; its page lives as long."""
     with tempfile.TemporaryDirectory() as folder:
         create_page(f"{folder}/page", 1)
+        (Path(folder) / "answers").mkdir()
         yield {
             **os.environ,
             environment.PAGE: f"{folder}/page",
             environment.SLOT: "0",
+            environment.ANSWERS: f"{folder}/answers",
             environment.AGENT_PID: str(os.getpid()),
             **({"RANK": rank} if rank is not None else {}),
         }

@@ -9,9 +9,10 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import FrameType
-from typing import Final, NoReturn
+from typing import Final
 
 from rankscope.agent.beside.search import Search
+from rankscope.diag.commands.flags import VerbParser, seconds
 from rankscope.diag.discover import FoundJob
 from rankscope.diag.errors import UsageError
 from rankscope.diag.live import pids_of
@@ -29,21 +30,9 @@ _STDOUT: Final = 1
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 < value < _LONGEST:
-        raise ValueError
-    return value
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message} (diag watch --help)")
-
-
 def prepare_parser() -> argparse.ArgumentParser:
     """The command line of ``diag watch``."""
-    parser = _Parser(
+    parser = VerbParser(
         prog="diag watch",
         description="Watch running training jobs, say which rank hangs, where and why, and never touch them.",
     )
@@ -65,7 +54,7 @@ def prepare_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--diagnose-after",
-        type=_seconds,
+        type=seconds,
         metavar="S",
         help="seconds without progress after which evidence is taken (default: learned from its rhythm)",
     )

@@ -37,7 +37,7 @@ _POLL_SECONDS: Final = 0.001
 _DUMP_SECONDS: Final = 2.0
 _MOST_BYTES: Final = 1 << 24
 _TGKILL: Final = {"x86_64": 234, "aarch64": 131}
-_ROOTS: Final = (os.environ.get("XDG_RUNTIME_DIR", ""), "/dev/shm", "/tmp")  # noqa: S108 - private below
+_ROOTS: Final = (os.environ.get("XDG_RUNTIME_DIR", ""), "/dev/shm")  # noqa: S108 - private folders below
 _BELOW: Final = "rankscope-agent-*/answers"
 """Where agents' run-time folders lie (``agent.runtime``)."""
 _HEADER: Final = re.compile(rb"^(?:Current thread|Thread) 0x([0-9a-fA-F]+)", re.MULTILINE)
@@ -108,11 +108,12 @@ class Folders:
 
         Returns:
             The folder that is named; those of all agents of this host for a worker whose environment is
-            closed to us, as it is when it may not be traced.
+            closed to us, as it is when it may not be traced, and for one that got its variables after it
+            was started.
         """
-        if named or environ is not None:
-            folder = named or (environ or {}).get(environment.ANSWERS, "")
-            return (folder if named else beyond_root(pid, folder),) if folder else ()
+        folder = (environ or {}).get(environment.ANSWERS, "")
+        if named or folder:
+            return (named or beyond_root(pid, folder),)
         if self._all is None:
             self._all = tuple(str(path) for root in _ROOTS if root for path in Path(root).glob(_BELOW))
         return self._all

@@ -11,14 +11,14 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
 from rankscope.diag.chosen import all_jobs, jobs_called, jobs_of_pids
 from rankscope.diag.classify import Catalogue, diagnose
 from rankscope.diag.commands.analyze_output import say, say_lost, show
 from rankscope.diag.commands.analyze_stored import stored_incidents, stored_of_job
 from rankscope.diag.commands.at_once import at_once
-from rankscope.diag.commands.look_flags import add_look_flags
+from rankscope.diag.commands.flags import VerbParser, add_look_flags, add_pid_flag
 from rankscope.diag.dumps import DumpedJob, read_jobs
 from rankscope.diag.dumps.find import STANDARD_INPUT
 from rankscope.diag.errors import UsageError
@@ -46,14 +46,9 @@ _EXIT_CODES: Final = {
 }
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message} (diag analyze --help)")
-
-
 def prepare_parser() -> argparse.ArgumentParser:
     """The command line of ``diag analyze``."""
-    parser = _Parser(prog="diag analyze", description="Explain a job: which rank hangs, where, and why.")
+    parser = VerbParser(prog="diag analyze", description="Explain a job: which rank hangs, where, and why.")
     parser.add_argument(
         "names",
         nargs="*",
@@ -61,13 +56,7 @@ def prepare_parser() -> argparse.ArgumentParser:
         help="run id (or its beginning) or job folder; or files and folders of dumps, - for standard input; "
         "nothing: all training jobs of this host",
     )
-    parser.add_argument(
-        "--pid",
-        action="append",
-        default=[],
-        metavar="PID",
-        help="training processes, or their launcher: 12,13",
-    )
+    add_pid_flag(parser)
     parser.add_argument("--json", action="store_true", help="machine-readable, one object a job")
     parser.add_argument("--incident", metavar="ID", help="a stored incident of the job")
     parser.add_argument("--all", action="store_true", help="all stored incidents of the job, oldest first")

@@ -14,13 +14,13 @@ import textwrap
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
 import msgspec
 
+from rankscope.diag.commands.flags import VerbParser, seconds
 from rankscope.diag.doctor import Finding, Status
 from rankscope.diag.doctor.apart import Check, run_apart
-from rankscope.diag.errors import UsageError
 from rankscope.diag.model import SCHEMA
 
 SUMMARY = "is this host ready: can ranks be read, records be stored"
@@ -49,14 +49,9 @@ class Answer(msgspec.Struct, frozen=True):
     schema: int = SCHEMA
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message} (diag doctor --help)")
-
-
 def prepare_parser() -> argparse.ArgumentParser:
     """The command line of ``diag doctor``."""
-    parser = _Parser(
+    parser = VerbParser(
         prog="diag doctor", description="Check beforehand whether jobs of this host can be diagnosed."
     )
     parser.add_argument("--json", action="store_true", help="machine-readable, one object")
@@ -68,7 +63,7 @@ def prepare_parser() -> argparse.ArgumentParser:
     parser.add_argument("--port", type=_port, metavar="N", help="a port that should be free (--diag-port)")
     parser.add_argument(
         "--timeout",
-        type=_seconds,
+        type=seconds,
         default=10.0,
         metavar="S",
         help="seconds one check may take (default 10); the import of torch six times that",

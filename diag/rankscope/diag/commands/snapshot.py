@@ -14,12 +14,12 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
 from rankscope.diag.chosen import all_jobs, jobs_called, jobs_of_pids
 from rankscope.diag.classify import Catalogue
 from rankscope.diag.commands.at_once import at_once
-from rankscope.diag.commands.look_flags import add_look_flags
+from rankscope.diag.commands.flags import VerbParser, add_look_flags, add_pid_flag
 from rankscope.diag.errors import StoreError, UsageError
 from rankscope.diag.found import FoundJob, FoundPids
 from rankscope.diag.live import take_pair
@@ -49,14 +49,9 @@ class _Written:
         return fold_ranks(rank.rank for rank in self.snapshot.ranks if not rank.observed and rank.pid)
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message} (diag snapshot --help)")
-
-
 def prepare_parser() -> argparse.ArgumentParser:
     """The command line of ``diag snapshot``."""
-    parser = _Parser(
+    parser = VerbParser(
         prog="diag snapshot",
         description="Store this host's evidence of running jobs, for `diag analyze DIR`.",
     )
@@ -68,13 +63,7 @@ def prepare_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "-o", "--output", required=True, metavar="DIR", help="folder to write into; hosts may share it"
     )
-    parser.add_argument(
-        "--pid",
-        action="append",
-        default=[],
-        metavar="PID",
-        help="training processes, or their launcher: 12,13",
-    )
+    add_pid_flag(parser)
     parser.add_argument("--json", action="store_true", help="machine-readable, one object a job")
     add_look_flags(parser)
     return parser
