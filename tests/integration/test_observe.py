@@ -1,4 +1,4 @@
-"""What the observer says of a worker that somebody traces: a capture tool's moment is no stop, a debugger's is."""
+"""A worker that somebody traces: a capture tool's moment is no stop, a debugger's is."""
 
 from __future__ import annotations
 
