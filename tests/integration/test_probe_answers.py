@@ -129,7 +129,7 @@ def test_with_the_gil_held_in_c_both_the_stacks_and_torchs_server_answer(node: W
         "import signal; signal.signal({number}, lambda *_: print('mine', flush=True))",
         "import faulthandler; faulthandler.register({number})",
         "import faulthandler; faulthandler.unregister({number})",
-        "import ctypes; ctypes.CDLL(None).signal({number}, ctypes.c_void_p(1))",
+        "from ctypes import *; mine = CFUNCTYPE(None, c_int)(print); CDLL(None).signal({number}, mine)",
     ],
     ids=["signal.signal", "faulthandler.register", "faulthandler.unregister", "in C"],
 )

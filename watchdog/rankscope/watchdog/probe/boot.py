@@ -76,6 +76,7 @@ class Probe:
         raising.install(self.hold)
         self.returned.watch()
         self.faults.register()
+        imports.after_import("ctypes", self.faults.learn)
         self.beat.start()
 
     def _silence_in_child(self) -> None:

@@ -16,6 +16,7 @@ import signal
 import sys
 import threading
 import weakref
+from types import ModuleType
 from typing import Final
 
 from rankscope.watchdog.answers import DUMP_SIGNAL, Answer, answer_file, stacks_file, write_answer
@@ -72,6 +73,11 @@ class Faults:
                 # What faulthandler puts back at the interpreter's end: a late signal must not kill.
                 signal.signal(DUMP_SIGNAL, signal.SIG_IGN)
                 self._take()
+
+    def learn(self, _ctypes: ModuleType) -> None:
+        """Note the handler's address, once somebody has imported ``ctypes`` and could change it in C."""
+        if self.is_ready and not self._handler:
+            self._handler = _handler_of(DUMP_SIGNAL)
 
     def look(self) -> None:
         """See whether all is as it was left; for the probe's thread, microseconds.
@@ -131,10 +137,7 @@ class Faults:
         """Whether the handler still is faulthandler's: a library may have set its own."""
         if signal.getsignal(DUMP_SIGNAL) is not signal.SIG_IGN:
             return False
-        now = _handler_of(DUMP_SIGNAL)
-        if not self._handler:
-            self._handler = now
-        return now == self._handler
+        return not self._handler or _handler_of(DUMP_SIGNAL) == self._handler
 
     def _is_file(self) -> bool:
         """Whether the descriptor still is our file: it may have been closed, and its number given again."""
