@@ -171,7 +171,7 @@ def test_an_unwritable_home_costs_the_records_and_nothing_else(tmp_path: Path) -
         assert str(blocked) in line
 
 
-def test_without_py_spy_the_job_runs_and_a_hang_says_why_it_was_not_seen(tmp_path: Path) -> None:
+def test_without_tools_the_ranks_tell_their_stacks_and_the_record_says_what_they_lack(tmp_path: Path) -> None:
     python = python_without_tools(tmp_path / "environment")
     environ = {"PATH": os.defpath}
     flags = ("--max-restarts=0", "--job-hang-interval=9", "--diagnose-after=4")
@@ -186,7 +186,10 @@ def test_without_py_spy_the_job_runs_and_a_hang_says_why_it_was_not_seen(tmp_pat
         steps=STEPS,
     ) as job:
         assert job.finish() == 75
-        assert all(not rank.observed and "py-spy" in (rank.reason or "") for rank in job.snapshot().ranks)
+        seen = job.snapshot().ranks
+        assert [rank.source for rank in seen] == ["faulthandler"] * 2
+        assert all("py-spy" in (rank.reason or "") for rank in seen)
+        assert (job.diagnosis().verdict, job.diagnosis().culprits) == ("RankNonCommHang", (1,))
 
 
 def test_an_expired_timer_is_evidence_first_and_its_signal_last(tmp_path: Path) -> None:
