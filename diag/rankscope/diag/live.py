@@ -126,6 +126,7 @@ def take(
             node=host,
             progress=progress_of(rank),
             exit=None if _lives(rank.pid, rank.start_ticks) else ExitFacts(code=None),
+            answers=rank.answers or "",
         )
         for rank in job.ranks
     ]

@@ -168,8 +168,11 @@ def _stored(folder: JobFolder, options: argparse.Namespace) -> Sequence[Diagnosi
 
 
 def _analyze_all(found: FoundPids, options: argparse.Namespace) -> Sequence[Diagnosis]:
-    for line in (*found.problems, *(note for job in found.jobs for note in job.notes)):
+    for line in found.problems:
         say(line)
+    for job in found.jobs:
+        for note in job.notes:
+            say(note if len(found.jobs) == 1 else f"{job.job}: {note}")
     return at_once(found.jobs, lambda job, stop: _analyze_live(job, options, stop))
 
 
