@@ -12,7 +12,7 @@ from tests.capture_factory import state_of
 from tests.jobs import DEADLINE, Job, until
 
 from rankscope.diag import proc
-from rankscope.diag.rank_variables import identify
+from rankscope.diag.discover.rank_variables import identify
 
 PROGRAM = Path(__file__).parent / "integration" / "programs" / "hung_job.py"
 STUCK = 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankscope.diag.rank_variables import identify
+from rankscope.diag.discover.rank_variables import identify
 
 NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RESTART_COUNT", "SLURM_PROCID", "TF_CONFIG")
 TEXTS = st.text() | st.integers().map(str) | st.just("9" * 5000) | st.just('{"task": {"index": 1}}')

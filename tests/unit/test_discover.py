@@ -22,7 +22,7 @@ from rankscope.diag.discover import (
     progress_of,
     ranks_of_pids,
 )
-from rankscope.diag.rank_variables import RankIdentity, identify
+from rankscope.diag.discover.rank_variables import RankIdentity, identify
 from rankscope.watchdog.page import GroupSeq, PageReader, SlotWriter, create_page
 
 LAUNCHER = """

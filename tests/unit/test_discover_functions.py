@@ -18,10 +18,10 @@ import pytest
 from tests.capture_factory import HIDDEN, end_group, first_line, running, seen_without_capabilities
 
 from rankscope.diag import proc
-from rankscope.diag.candidates import look_at, program_of
 from rankscope.diag.discover import FoundJob, find_jobs, jobs_named, ranks_of_pids
+from rankscope.diag.discover.candidates import look_at, program_of
+from rankscope.diag.discover.function_workers import function_jobs
 from rankscope.diag.errors import UsageError
-from rankscope.diag.function_workers import function_jobs
 
 LOADED = """
 import ctypes, mmap, os, sys, threading, time

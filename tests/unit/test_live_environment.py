@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from tests.capture_factory import HIDDEN, first_line, running, seen_without_capabilities
 
 from rankscope.diag import proc
-from rankscope.diag.elf_symbols import symbol_offset
-from rankscope.diag.live_environment import live_environ
+from rankscope.diag.discover.elf_symbols import symbol_offset
+from rankscope.diag.discover.live_environment import live_environ
+from rankscope.diag.discover.namespaces import beyond_root, innermost, own_number
+from rankscope.diag.discover.stack_variables import StackRank, rank_on_stack
 from rankscope.diag.model import Frame, FrameVariables, ThreadStack
-from rankscope.diag.namespaces import beyond_root, innermost, own_number
-from rankscope.diag.stack_variables import StackRank, rank_on_stack
 
 CHANGED = """
 import os, time
@@ -51,7 +51,7 @@ def test_a_process_that_may_not_be_read_or_is_gone_has_none() -> None:
     with running(HIDDEN) as process:
         first_line(process)
         code = "print(live_environ(int(sys.argv[1])))"
-        imports = "from rankscope.diag.live_environment import live_environ"
+        imports = "from rankscope.diag.discover.live_environment import live_environ"
         assert seen_without_capabilities(imports, code, str(process.pid)) == "None"
 
 

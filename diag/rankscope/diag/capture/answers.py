@@ -25,8 +25,8 @@ import msgspec
 
 from rankscope.diag import proc
 from rankscope.diag.capture.plan import Readiness
+from rankscope.diag.discover.namespaces import beyond_root, own_number
 from rankscope.diag.model import ThreadStack
-from rankscope.diag.namespaces import beyond_root, own_number
 from rankscope.diag.proc_files import LONG_BYTES, read_file, status_number
 from rankscope.diag.read.stream import read_contents
 from rankscope.watchdog import environment

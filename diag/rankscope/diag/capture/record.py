@@ -15,8 +15,8 @@ from typing import Final
 import msgspec
 
 from rankscope.diag.capture.server import ask_server, find_server
+from rankscope.diag.discover.namespaces import beyond_root
 from rankscope.diag.model import FlightRecord, ProcessFacts
-from rankscope.diag.namespaces import beyond_root
 from rankscope.diag.read.flight_record import parse_record
 
 KEPT_ENTRIES: Final = 64

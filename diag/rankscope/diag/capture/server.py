@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from rankscope.diag.namespaces import beyond_root, own_number
+from rankscope.diag.discover.namespaces import beyond_root, own_number
 from rankscope.diag.proc_files import read_all, read_file
 from rankscope.watchdog.answers import socket_file
 

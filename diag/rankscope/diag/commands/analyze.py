@@ -19,10 +19,10 @@ from rankscope.diag.commands.analyze_output import say, say_lost, show
 from rankscope.diag.commands.analyze_stored import stored_incidents, stored_of_job
 from rankscope.diag.commands.at_once import at_once
 from rankscope.diag.commands.flags import VerbParser, add_look_flags, add_pid_flag
+from rankscope.diag.discover.found import FoundJob, FoundPids
 from rankscope.diag.dumps import DumpedJob, read_jobs
 from rankscope.diag.dumps.find import STANDARD_INPUT
 from rankscope.diag.errors import UsageError
-from rankscope.diag.found import FoundJob, FoundPids
 from rankscope.diag.live import running_job, source_line, take_pair
 from rankscope.diag.model import Diagnosis
 from rankscope.diag.store.events import iso_time

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from rankscope.diag.found import FoundJob
+from rankscope.diag.discover.found import FoundJob
 
 _Answer = TypeVar("_Answer")
 

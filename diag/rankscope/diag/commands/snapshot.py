@@ -20,8 +20,8 @@ from rankscope.diag.chosen import all_jobs, jobs_called, jobs_of_pids
 from rankscope.diag.classify import Catalogue
 from rankscope.diag.commands.at_once import at_once
 from rankscope.diag.commands.flags import VerbParser, add_look_flags, add_pid_flag
+from rankscope.diag.discover.found import FoundJob, FoundPids
 from rankscope.diag.errors import StoreError, UsageError
-from rankscope.diag.found import FoundJob, FoundPids
 from rankscope.diag.live import take_pair
 from rankscope.diag.model import JobSnapshot
 from rankscope.diag.ranks import fold_ranks

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rankscope.diag import proc
-from rankscope.diag.candidates import look_at
+from rankscope.diag.discover.candidates import look_at
 from rankscope.diag.doctor import Finding, remedies
 from rankscope.diag.proc_files import read_all
 

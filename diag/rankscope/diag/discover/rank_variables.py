@@ -1,0 +1,117 @@
+"""Which rank a process is, read from the environment its launcher gave it.
+
+Pure: an environment in, an identity out. It knows the launchers' variables (INTERFACES.md: torchrun, Open
+MPI, PMIx, PMI, Slurm, TensorFlow's ``TF_CONFIG``), most specific first, and must not know of processes:
+an environment is inherited, so whether a process *is* the rank that its environment names is decided in
+``discover``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+RUN_ID: Final = "TORCHELASTIC_RUN_ID"
+RESTART_COUNT: Final = "TORCHELASTIC_RESTART_COUNT"
+# Rank, world size, local rank; a set of variables is only ever read together.
+_VARIABLES: Final = (
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    ("PMIX_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
+    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
+)
+_MAX_DIGITS: Final = 10
+# What a starter of tasks gives each task, and what tells its tasks from another's.
+_TASKS: Final = (
+    ("OMPI_COMM_WORLD_RANK", "PMIX_NAMESPACE"),
+    ("PMIX_RANK", "PMIX_NAMESPACE"),
+    ("PMI_RANK", "PMI_ID"),
+    ("SLURM_PROCID", "SLURM_JOB_ID"),
+)
+_TF_CHIEFS: Final = ("chief", "master")
+
+
+@dataclass(frozen=True, slots=True)
+class RankIdentity:
+    """What an environment says.
+
+    Attributes:
+        rank: global rank.
+        source: the variable that says so.
+        run_id: ``TORCHELASTIC_RUN_ID``, ``None`` outside torch's elastic agent.
+        restart_count: torch's restart count of the worker group.
+        world_size: ranks of the job, ``None`` when not given.
+        local_rank: rank on its node, ``None`` when not given.
+    """
+
+    rank: int
+    source: str
+    run_id: str | None = None
+    restart_count: int = 0
+    world_size: int | None = None
+    local_rank: int | None = None
+
+
+class _TfTask(msgspec.Struct, frozen=True):
+    type: str = ""
+    index: int = -1
+
+
+class _TfConfig(msgspec.Struct, frozen=True):
+    cluster: dict[str, list[str]] = msgspec.field(default_factory=dict)
+    task: _TfTask = _TfTask()
+
+
+def identify(environment: Mapping[str, str]) -> RankIdentity | None:
+    """The rank that an environment names, ``None`` for none."""
+    for rank_name, size_name, local_name in _VARIABLES:
+        rank = _number(environment.get(rank_name))
+        if rank is not None:
+            return RankIdentity(
+                rank=rank,
+                source=rank_name,
+                run_id=environment.get(RUN_ID) or None,
+                restart_count=_number(environment.get(RESTART_COUNT)) or 0,
+                world_size=_number(environment.get(size_name)),
+                local_rank=_number(environment.get(local_name)),
+            )
+    config = environment.get("TF_CONFIG")
+    return _identify_tensorflow(config) if config else None
+
+
+def task_of(environment: Mapping[str, str]) -> tuple[str, str, str] | None:
+    """The task of MPI or Slurm that an environment was started for; a shell around a rank has the same."""
+    for rank_name, job_name in _TASKS:
+        rank = environment.get(rank_name)
+        if rank is not None:
+            return rank_name, rank, environment.get(job_name, "")
+    return None
+
+
+def _number(text: str | None) -> int | None:
+    """A small number, else ``None``: anything may stand in an environment."""
+    fits = text is not None and text.isascii() and text.isdigit() and len(text) < _MAX_DIGITS
+    return int(text) if text is not None and fits else None
+
+
+def _identify_tensorflow(text: str) -> RankIdentity | None:
+    """Chief first, then the workers; parameter servers and evaluators are no ranks."""
+    try:
+        config = msgspec.json.decode(text, type=_TfConfig)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+    chiefs = sum(len(config.cluster.get(name, ())) for name in _TF_CHIEFS)
+    workers = len(config.cluster.get("worker", ()))
+    if config.task.index < 0:
+        return None
+    if config.task.type in _TF_CHIEFS:
+        rank = config.task.index
+    elif config.task.type == "worker":
+        rank = chiefs + config.task.index
+    else:
+        return None
+    return RankIdentity(rank, "TF_CONFIG", world_size=chiefs + workers or None)
