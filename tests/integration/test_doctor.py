@@ -211,8 +211,7 @@ def test_a_taken_port_is_told(without_torch: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("flags", [("--port", "0"), ("--timeout", "-1"), ("--bogus",)])
 def test_a_wrong_command_line_is_refused(flags: Sequence[str]) -> None:
-    code = "import sys\nfrom rankscope.diag.main import _run\nfrom rankscope.diag.commands import doctor\n"
-    code += "sys.exit(_run(doctor, 'doctor', sys.argv[1:]))"
+    code = "import sys\nfrom rankscope.diag.main import main\nsys.exit(main(['doctor', *sys.argv[1:]]))"
     done = subprocess.run(
         [sys.executable, "-c", code, *flags], capture_output=True, text=True, timeout=DEADLINE, check=False
     )

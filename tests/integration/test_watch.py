@@ -19,6 +19,7 @@ from tests.jobs import DEADLINE, Job, diag_run, torchrun, until
 from rankscope.agent.commands.watch import EXIT_ENDED, EXIT_HANG, main
 from rankscope.diag import proc
 from rankscope.diag.capture.locks import lock_folder
+from rankscope.diag.commands.analyze import EXIT_USAGE
 from rankscope.diag.errors import UsageError
 from rankscope.diag.proc_files import read_file, status_number
 from rankscope.diag.store.incidents import incident_folders
@@ -171,11 +172,50 @@ def test_a_restart_is_followed(tmp_path: Path) -> None:
             (tmp_path / "fail").touch()
             again = watcher.wait_for("cycle.started", 2)
             assert again["data"] == {"restart_count": 1, "world_size": 2, "ranks": [0, 1]}
-            (agent,) = watcher.records.agents()
-            assert {worker.pid for worker in agent.workers} == set(ranks_of(job))
+            until(lambda: pids_told(watcher) == set(ranks_of(job)), "the new workers in agent.json")
             (tmp_path / "stop").touch()
             assert watcher.finish() == EXIT_ENDED
         assert job.finish() == 0
+
+
+def pids_told(watcher: Watcher) -> set[int]:
+    (agent,) = watcher.records.agents()
+    return {worker.pid for worker in agent.workers}
+
+
+def test_a_wrapper_is_no_rank_and_those_it_starts_later_are_watched(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "go")
+    script = f"read line < {tmp_path}/go; {sys.executable} -m torch.distributed.run --nproc-per-node=2 "
+    script += f"--master-port=0 {PROGRAMS / 'two_lives_job.py'} {tmp_path}; true"
+    job = Job(tmp_path, "in-a-shell")
+    job.start(["bash", "-c", script])
+    try:
+        with watching(tmp_path, str(job.pid)) as watcher:
+            until(lambda: "waiting for one" in watcher.said, "the watch to wait")
+            (tmp_path / "go").write_text("go\n")
+            assert watcher.wait_for("cycle.started")["data"]["ranks"] == [0, 1]
+            (tmp_path / "stop").touch()
+            assert watcher.finish() == EXIT_ENDED
+        assert job.finish() == 0
+        assert len(watcher.events("cycle.started")) == 1
+    finally:
+        (tmp_path / "stop").touch()
+        if job.process is not None and job.process.poll() is None:
+            os.killpg(job.pid, signal.SIGTERM)
+            job.process.wait(DEADLINE)
+
+
+def test_what_a_watch_leaves_behind_hides_no_running_job(tmp_path: Path) -> None:
+    with torchrun_of(tmp_path, str(PROGRAMS / "two_lives_job.py"), str(tmp_path)) as job:
+        wait_for_ranks(job, 2)
+        with watching(tmp_path, job.run_id) as watcher:
+            watcher.wait_for("cycle.started")
+            watcher.process.send_signal(signal.SIGINT)
+            assert watcher.finish() == EXIT_ENDED
+        job.home = watcher.home
+        code, diagnosis = job.analyze_json(job.run_id)
+        assert (diagnosis["job"], diagnosis["observed"]) == (job.run_id, "0-1")
+        assert code != EXIT_USAGE
 
 
 def hidden_rank(log: Path) -> subprocess.Popen[bytes]:
@@ -259,6 +299,9 @@ def test_a_job_of_ours_is_read_by_its_page_and_keeps_its_records(tmp_path: Path)
         (["4194304"], "no training process"),
         (["--pid", "one"], "process ids expected"),
         (["--pid", "1", "a-job"], "not both"),
+        (["--pid", ","], "process ids expected"),
+        (["1,x"], "numbers as in 12,13 are expected"),
+        (["a-job", "--log-file="], "--log-file"),
         (["--log-file", "*.log"], "needs a job"),
         (["--diagnose-after", "-1"], "--diagnose-after"),
     ],

@@ -11,6 +11,7 @@ from tests.fuzz import check
 from tests.reading_factory import PREFIXES, log, read, shape
 
 from rankscope.diag.read.stream import read_contents
+from rankscope.diag.read.threads import END_MISSING, NO_MAIN
 
 HEADERS = (
     "Process 5: python train.py",
@@ -137,7 +138,7 @@ def test_what_a_tool_writes_is_read_back_behind_any_prefix(stacks: Stacks, write
         for thread in dump.threads
     ]
     assert found == stacks
-    assert not contents.problems
+    assert set(contents.problems) <= {END_MISSING, NO_MAIN}  # a stack of any frames may have no root
 
 
 @settings(max_examples=40)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pytest
 from tests.dumps_factory import (
     STUCK,
@@ -17,6 +20,7 @@ from tests.dumps_factory import (
 )
 
 from rankscope.diag.model import FrameVariables, ThreadStack
+from rankscope.diag.read import StackDump
 
 
 def test_files_of_one_rank_each_make_one_snapshot_without_a_second() -> None:
@@ -356,3 +360,94 @@ def test_nothing_at_all_is_a_job_without_ranks() -> None:
     found = gathered(a_file("train.log"))
     assert found.snapshots[0].ranks == ()
     assert found.snapshots[0].world_size == 0
+
+
+def in_channels(*channels: str, pids: Sequence[int] | None = None) -> list[StackDump]:
+    """A dump behind each prefix; without process numbers, as faulthandler writes them."""
+    return [
+        replace(a_dump(pids[at] if pids else 0, *WAITS, source="faulthandler"), channel=channel)
+        for at, channel in enumerate(channels)
+    ]
+
+
+@pytest.mark.parametrize("name", ["job7.log", "run42.txt", "attempt2.log", "worker-0.log", "slurm-9.out"])
+@pytest.mark.parametrize(
+    "channels",
+    [
+        ["0:", "1:", "2:", "3:"],
+        ["[default0]:", "[default1]:", "[default2]:", "[default3]:"],
+        ["[h@1,0]<stderr>:", "[h@1,1]<stderr>:", "[h@1,2]<stdout>:", "[h@1,3]<stderr>:"],
+        ["[pod/a-master-0/c]", "[pod/a-worker-0/c]", "[pod/a-worker-1/c]", "[pod/a-worker-2/c]"],
+        ["w-1  |", "w-2  |", "w-3  |", "w-4  |"],
+        ["n-0 app[4000]:", "n-1 app[4001]:", "n-2 app[4002]:", "n-3 app[4003]:"],
+    ],
+)
+def test_a_file_with_lines_of_several_sources_has_no_rank_by_its_name(name: str, channels: list[str]) -> None:
+    found = gathered(a_file(name, *in_channels(*reversed(channels), pids=[13, 12, 11, 10])))
+    (snapshot,) = found.snapshots
+    assert [(rank.rank, rank.pid) for rank in snapshot.ranks] == [(0, 10), (1, 11), (2, 12), (3, 13)]
+    assert any(
+        "taken from what stands before" in note or "numbered in the order" in note for note in found.notes
+    )
+
+
+def test_a_name_that_says_rank_yields_to_prefixes_that_number_several() -> None:
+    found = gathered(a_file("rank3.log", *in_channels("0:", "1:", "2:", pids=[10, 11, 12])))
+    assert [rank.pid for rank in found.snapshots[-1].ranks] == [10, 11, 12]
+
+
+def test_local_numbers_in_the_logs_of_several_pods_are_local_ranks() -> None:
+    channels = ["[default0]:", "[default1]:"]
+    found = gathered(
+        a_file("worker-0.log", *in_channels(*channels, pids=[10, 11])),
+        a_file(
+            "worker-1.log", *in_channels(*channels, pids=[10, 11])
+        ),  # containers count from the same number
+    )
+    assert [(rank.rank, rank.node) for rank in found.snapshots[-1].ranks] == [
+        (0, "worker-0"),
+        (1, "worker-0"),
+        (2, "worker-1"),
+        (3, "worker-1"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["stack1.txt", "stack2.txt", "stack3.txt", "stack4.txt"],
+        ["trn4.txt", "trn9.txt", "trn17.txt", "trn30.txt"],
+        ["10-0-0-4.txt", "10-0-0-5.txt", "10-0-0-6.txt", "10-0-0-7.txt"],
+        [f"stack_2026-11-29_10-11-{second}.txt" for second in ("00", "01", "02", "03")],
+        [f"dump-{at}-of-4.txt" for at in range(4)],
+        [f"{at}_stack.txt" for at in range(4)],
+        ["llama-master-0.txt", "llama-worker-0.txt", "llama-worker-1.txt", "llama-worker-2.txt"],
+        [
+            "host0-local-rank-0.txt",
+            "host0-local-rank-1.txt",
+            "host1-local-rank-0.txt",
+            "host1-local-rank-1.txt",
+        ],
+        ["node-0/0.txt", "node-0/1.txt", "node-1/0.txt", "node-1/1.txt"],
+        [f"tp_rank{at % 2}_dp_rank{at // 2}.txt" for at in range(4)],
+    ],
+)
+def test_numbers_in_names_neither_invent_ranks_nor_lose_dumps_and_are_told(names: list[str]) -> None:
+    found = gathered(*(a_file(name, a_dump(10 + at, *WAITS)) for at, name in enumerate(names)))
+    (snapshot,) = found.snapshots
+    assert [(rank.rank, rank.pid) for rank in snapshot.ranks] == [(0, 10), (1, 11), (2, 12), (3, 13)]
+    assert not found.unplaced
+    assert found.notes
+
+
+def test_what_a_rank_says_behind_a_prefix_is_of_the_rank_whose_dump_stands_behind_it() -> None:
+    said = replace(a_fact("raised", "ValueError: x"), channel="[default1]:")
+    found = gathered(a_file("worker-0.log", *in_channels("[default0]:"), said))
+    assert found.facts[0].rank is None
+    found = gathered(a_file("worker-0.log", *in_channels("[default0]:", "[default1]:"), said))
+    assert found.facts[0].rank == 1
+
+
+def test_a_name_with_a_number_that_no_job_has_is_told_when_it_is_not_taken() -> None:
+    found = gathered(a_file("rank99999999999.txt", a_dump(10, *WAITS)))
+    assert found.notes == ("ranks are not named anywhere: numbered in the order of the files",)

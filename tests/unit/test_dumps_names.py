@@ -93,7 +93,7 @@ def test_children_tools_and_attempts_are_read_too() -> None:
     [
         (["dump-0", "dump-1"], True),
         (["py-spy.0.txt", "py-spy.1.txt", "py-spy.3.txt"], True),
-        (["dump-120", "dump-121"], True),
+        (["dump-120", "dump-121"], False),
         (["dump.21326", "dump.21327"], False),
         (["dump-0", "dump"], False),
         (["node-0", "node-1"], False),

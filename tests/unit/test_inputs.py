@@ -8,6 +8,7 @@ import lzma
 import os
 import subprocess
 import sys
+import threading
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -177,3 +178,30 @@ def test_standard_input_is_read_like_a_file(pack: Packer) -> None:
         [sys.executable, "-c", code], input=pack(TEXT), capture_output=True, timeout=60, check=True
     )
     assert int(done.stdout) == len(TEXT)
+
+
+def test_a_device_without_an_end_is_refused_by_name_and_by_a_link_to_it(tmp_path: Path) -> None:
+    link = tmp_path / "rank0.txt"
+    link.symlink_to("/dev/zero")
+    for path in (Path("/dev/zero"), link):
+        with pytest.raises(OSError, match="it is a device"):
+            list(chunks_of(path))
+    assert list(chunks_of(Path(os.devnull))) == []
+
+
+def test_a_named_pipe_that_nobody_writes_to_is_waited_for_aloud_and_not_for_ever(tmp_path: Path) -> None:
+    pipe = tmp_path / "rank0.txt"
+    os.mkfifo(pipe)
+    said: list[str] = []
+    with pytest.raises(TimeoutError, match="nobody wrote"):
+        list(chunks_of(pipe, say=said.append, limits=Limits(writer_seconds=0.2)))
+    assert said == [f"{pipe}: waiting for a writer"]
+
+
+def test_a_named_pipe_gives_what_is_written_to_it(tmp_path: Path) -> None:
+    pipe = tmp_path / "rank0.txt"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(b"a dump\n" * 100_000,))
+    writer.start()
+    assert b"".join(chunks_of(pipe)) == b"a dump\n" * 100_000
+    writer.join(10)

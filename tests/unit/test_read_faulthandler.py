@@ -123,11 +123,48 @@ def test_the_c_stack_of_python_3_14_is_a_stack_of_its_own() -> None:
     ]
 
 
-@pytest.mark.parametrize(("mark", "what"), [("  ...", "frames"), ("...", "threads")])
-def test_what_faulthandler_itself_cut_off_is_told(mark: str, what: str) -> None:
-    contents = read(f'Thread 0x01 (most recent call first):\n  File "a", line 1 in f\n{mark}\n')
+def test_frames_that_faulthandler_left_out_are_told_and_the_last_thread_is_the_main_one() -> None:
+    contents = read("""
+        Thread 0x02 (most recent call first):
+          File "a", line 1 in f
+          File "threading.py", line 9 in _bootstrap
+
+        Thread 0x01 (most recent call first):
+          File "a", line 1 in f
+          ...
+        """)
+    assert [(thread.is_main, thread.is_cut) for thread in contents.dumps[0].threads] == [
+        (False, False),
+        (True, True),
+    ]
     (problem,) = contents.problems
-    assert f"100 {what}" in problem
+    assert "100 frames" in problem
+
+
+def test_threads_that_faulthandler_left_out_are_told_and_none_of_the_others_is_the_main_one() -> None:
+    contents = read("""
+        Thread 0x01 (most recent call first):
+          File "a", line 1 in f
+          File "threading.py", line 9 in _bootstrap
+        ...
+        """)
+    assert [(thread.is_main, thread.is_cut) for thread in contents.dumps[0].threads] == [(False, False)]
+    assert any("100 threads" in problem for problem in contents.problems)
+    assert any("no main thread" in problem for problem in contents.problems)
+
+
+@pytest.mark.parametrize("end", ["", '  File "a", line 1 in f\n', '  File "a", line 1 in f\n  File "b", li'])
+def test_a_dump_that_ends_in_a_thread_marks_it_and_takes_it_for_no_main_thread(end: str) -> None:
+    contents = read(
+        'Thread 0x02 (most recent call first):\n  File "t.py", line 9 in _bootstrap\n\n'
+        f"Thread 0x01 (most recent call first):\n{end}"
+    )
+    assert [(thread.is_main, thread.is_cut) for thread in contents.dumps[0].threads] == [
+        (False, False),
+        (False, True),
+    ]
+    assert any("its last stack was cut off" in problem for problem in contents.problems)
+    assert any("no main thread" in problem for problem in contents.problems)
 
 
 def test_several_processes_without_a_word_between_them_are_taken_apart() -> None:

@@ -28,7 +28,8 @@ from rankscope.diag.read.prefixes import Prefixes, unwrap_json
         ("2026-09-28 10:00:00,123 - text", "", None, 0, "text"),
         ("[2026-09-28 10:00:00] text", "", None, 0, "text"),
         ("10:00:00.123 text", "", None, 0, "text"),
-        ("Sep 28 10:00:00 node-1 app[12]: text", "node-1 app[12]:", None, 0, " text"),
+        ("Sep 28 10:00:00 node-1 app[12]: text", "node-1 app[12]:", None, 12, " text"),
+        ("2026-11-29T10:11:12.12+0000 n0 python3[4000]: text", "n0 python3[4000]:", None, 4000, " text"),
         ("    at indentation (a.py:3)", "", None, 0, "    at indentation (a.py:3)"),
         ("   0: Failed to suspend process", "", None, 0, "   0: Failed to suspend process"),
         ("RuntimeError: no", "", None, 0, "RuntimeError: no"),
@@ -92,8 +93,17 @@ def test_a_text_too_long_for_a_prefix_is_none() -> None:
     ("text", "inner", "channel", "rank"),
     [
         ('{"log":"a\\n","stream":"stderr","time":"2026-01-01"}', "a\n", "stderr", None),
-        ('{"level":"info","rank":4,"message":"a\\nb"}', "a\nb", "json", 4),
-        ('{"rank":"4","msg":"a"}', "a", "json", None),
+        ('{"level":"info","rank":4,"message":"a\\nb"}', "a\nb", "json rank=4", 4),
+        ('{"rank":"4","msg":"a"}', "a", "json rank=4", 4),
+        ('{"rank":[4],"pod":{"a":1},"msg":"a"}', "a", "json", None),
+        ('{"rank":-1,"msg":"a"}', "a", "json", None),
+        (
+            '{"log":"a","stream":"stderr","kubernetes":{"pod_name":"w-0","container_name":"c","labels":{}}}',
+            "a",
+            "stderr pod=w-0 container=c",
+            None,
+        ),
+        ('{"labels":{"pod":"w-0"},"host":"n1","message":"a"}', "a", "json host=n1 pod=w-0", None),
     ],
 )
 def test_wrapped_lines_are_unwrapped(text: str, inner: str, channel: str, rank: int | None) -> None:

@@ -35,9 +35,18 @@ def test_frames_of_c_files_with_lines_are_native_too() -> None:
         Thread 5 (active): "MainThread"
             do_wait (futex-internal.c:57)
             step (train.py:3)
-            <genexpr> (<string>:1)
+            <module> (<string>:1)
         """).threads
     assert [frame.kind for frame in thread.frames] == ["native", "python", "python"]
+
+
+def test_a_dump_that_ends_in_its_first_thread_marks_it() -> None:
+    head = 'Process 5: python t.py\nPython v3.11.7 (/usr/bin/python3.11)\n\nThread 5 (idle): "MainThread"\n'
+    for end, frames in (("", 0), ("    all_reduce (torch/d.py:3)\n    step (tra", 1)):
+        contents = read(head + end)
+        ((thread,),) = [dump.threads for dump in contents.dumps]
+        assert (thread.is_main, thread.is_cut, len(thread.frames)) == (True, True, frames)
+        assert any("its last stack was cut off" in problem for problem in contents.problems)
 
 
 def test_local_variables_go_to_their_frames() -> None:
@@ -91,7 +100,7 @@ def test_line_ends_in_the_command_line_and_in_a_thread_s_name_are_kept() -> None
             <module> (<string>:5)
         Thread 7499 (idle): "wei"rd
         name"
-            run (threading.py:982)
+            _bootstrap (threading.py:982)
         """)
     assert dump.pid == 7497
     assert dump.title == "python -c import time\n\ndef work():\n    time.sleep(60)\nwork()"

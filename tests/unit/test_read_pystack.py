@@ -127,3 +127,16 @@ def test_native_frames_that_pystack_could_not_place_are_told_as_missing() -> Non
         """)
     assert len(contents.dumps[0].threads[0].frames) == 1
     assert list(contents.problems) == ["pystack could not tell where native frames belong: it left them out"]
+
+
+def test_a_dump_cut_in_the_middle_of_a_line_never_shows_a_whole_main_thread() -> None:
+    whole = real("ddp_backward", "rank0.pystack.txt").rstrip(b"\n")
+    missed: list[int] = []
+    for size in range(1, len(whole)):
+        threads = [thread for dump in read(whole[:size]).dumps for thread in dump.threads if thread.is_main]
+        torn = not whole[:size].endswith(b"\n") and whole[size : size + 1] != b"\n"
+        if torn and any(not thread.is_cut for thread in threads):
+            missed.append(size)
+    # A statement may end where the text was cut: `f()` of `f().g()`.
+    assert len(missed) <= len(whole) // 50
+    assert not any(thread.is_cut for dump in read(whole + b"\n").dumps for thread in dump.threads)

@@ -140,18 +140,22 @@ BUILTIN = native("<built-in method sleep of module object>", "")
         ((user("step", 9),), True, False, "py-spy", "medium"),
         # pystack tells the GIL and the line.
         ((line(9, "return (a @ b).sum()"),), False, None, "pystack", None),
-        ((line(9, "time.sleep(3600)"),), False, None, "pystack", "medium"),
+        ((line(9, "time.sleep(3600)"),), False, None, "pystack", "low"),
         ((line(9, "with L:"),), False, None, "pystack", "medium"),
         ((line(9, "q.get()"),), False, None, "pystack", "medium"),
         ((line(9, "x = x * 1103515245"),), True, None, "pystack", "low"),
         ((user("step", 9),), False, None, "pystack", "low"),
         # gdb and native frames tell the C call.
         ((KERNEL, user("step", 9)), None, None, "gdb", None),
-        ((SLEEP, native("time_sleep"), user("step", 9)), None, None, "gdb", "medium"),
-        ((BUILTIN, user("step", 9)), None, None, "gdb", "medium"),
+        ((SLEEP, native("time_sleep"), user("step", 9)), None, None, "gdb", "low"),
+        ((BUILTIN, user("step", 9)), None, None, "gdb", "low"),
+        ((native("__GI___libc_read", "libc.so.6"), user("step", 9)), None, None, "gdb", "medium"),
         ((native("??", ""), user("step", 9)), None, None, "gdb", "low"),
         # faulthandler tells nothing; its current thread is the one that the signal interrupted.
         ((user("step", 9),), None, True, "faulthandler", "low"),
+        ((line(9, "f.read()"),), None, True, "faulthandler", "low"),
+        ((stdlib("Queue.get", "queue.py"), user("step", 9)), None, True, "faulthandler", "low"),
+        ((stdlib("Condition.wait", "threading.py"), user("step", 9)), None, True, "faulthandler", "medium"),
     ],
 )
 def test_one_look_at_a_rank_at_work_is_a_suspicion_only(

@@ -85,6 +85,7 @@ class FakeWatch:
 
     def __init__(self, job: FoundJob, closed: list[tuple[str, bool]], *, hangs: bool) -> None:
         self.name, self.hangs, self._closed = job.job, hangs, closed
+        self.is_assumed = job.assumed
         self._gone = False
 
     def is_same(self, job: FoundJob) -> bool:

@@ -1,4 +1,4 @@
-"""Which running jobs of this host a user means: by process numbers, by name, or all of them.
+"""Which jobs a user means: by process numbers, by name, or all of this host.
 
 For the verbs that look at running jobs. It knows job folders and processes, not what is done with them.
 """
@@ -6,11 +6,33 @@ For the verbs that look at running jobs. It knows job folders and processes, not
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from rankscope.diag.discover import FoundPids, find_all, jobs_named, ranks_of_pids
+from rankscope.diag.discover import (
+    FoundJob,
+    FoundPids,
+    find_all,
+    find_jobs,
+    jobs_exactly,
+    jobs_named,
+    ranks_of_pids,
+)
 from rankscope.diag.errors import UsageError
 from rankscope.diag.live import pids_of, running_job
-from rankscope.diag.store.job import find_job
+from rankscope.diag.store.job import JobFolder, find_job
+
+
+@dataclass(frozen=True, slots=True)
+class NamedJob:
+    """What a name means.
+
+    Attributes:
+        jobs: what runs on this host, empty when nothing does.
+        folder: the job's records, ``None`` without.
+    """
+
+    jobs: tuple[FoundJob, ...]
+    folder: JobFolder | None
 
 
 def jobs_of_pids(texts: Sequence[str]) -> FoundPids:
@@ -45,21 +67,46 @@ def all_jobs(verb: str) -> FoundPids:
     return found
 
 
+def find_named(name: str) -> NamedJob:
+    """What a name means, for every verb the same: a run id or its beginning, or a job folder.
+
+    What runs goes before what is stored: the workers of the folder's agents, then what this host runs under
+    the name, then what a watch beside the job follows. A job that has ended has a folder and runs nothing.
+
+    Raises:
+        UsageError: there is no such job, or several begin like that.
+    """
+    trouble: UsageError | None = None
+    folder: JobFolder | None = None
+    try:
+        folder = find_job(name)
+    except UsageError as error:
+        trouble = error
+    if folder is not None:
+        launched = running_job(folder)
+        return NamedJob((launched,) if launched is not None else _beside(name, folder), folder)
+    jobs = jobs_named(name) if name else ()
+    if not jobs and trouble is not None:
+        raise trouble
+    return NamedJob(jobs, None)
+
+
+def _beside(name: str, folder: JobFolder) -> tuple[FoundJob, ...]:
+    """What runs of a job that no agent of ours launched; never one that only begins like it."""
+    jobs = find_jobs()
+    found = jobs_exactly(name, jobs) or jobs_exactly(folder.run_id, jobs)
+    watched = running_job(folder, by_watch=True) if not found else None
+    return found if watched is None else (watched,)
+
+
 def jobs_called(name: str) -> FoundPids:
-    """The running jobs of a name: a run id or its beginning, or a job folder.
+    """The running jobs of a name.
 
     Raises:
         UsageError: there is no such job, several begin like that, or it does not run on this host.
     """
-    try:
-        folder = find_job(name)
-    except UsageError:
-        jobs = jobs_named(name) if name else ()
-        if not jobs:
-            raise
-        return FoundPids(jobs)
-    running = running_job(folder)
-    jobs = (running,) if running is not None else jobs_named(folder.run_id)
-    if not jobs:
-        raise UsageError(f"job {folder.run_id} has no workers on this host just now")
-    return FoundPids(jobs)
+    found = find_named(name)
+    if not found.jobs:
+        run_id = found.folder.run_id if found.folder is not None else name
+        raise UsageError(f"job {run_id} has no workers on this host just now")
+    return FoundPids(found.jobs)

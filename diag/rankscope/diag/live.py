@@ -9,7 +9,7 @@ import linecache
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -24,23 +24,37 @@ from rankscope.diag.store.job import AgentFile, JobFolder
 INTERVAL: Final = 4.0
 """Seconds between the two snapshots (DIAGNOSIS.md, "Noticing")."""
 _ELSEWHERE: Final = "this rank is not on this host; run `diag snapshot` or `diag analyze` on its node"
+NO_PROCESS: Final = "no process of it on this host: ended or never started"
 
 
-def running_job(folder: JobFolder) -> FoundJob | None:
-    """The workers of a job that run on this host, ``None`` when none does."""
-    agents = [agent for agent in folder.agents() if _lives(agent.pid, agent.start_ticks)]
+def running_job(folder: JobFolder, *, by_watch: bool = False) -> FoundJob | None:
+    """The workers of a job that run on this host, ``None`` when none does.
+
+    Args:
+        folder: the job's.
+        by_watch: as a ``diag watch`` beside the job sees them, which may be a part of them; else as an agent
+            that launched them.
+    """
+    agents = [agent for agent in _living_agents(folder) if agent.beside is by_watch]
     ranks = [rank for agent in agents for rank in _ranks_of(agent)]
     if not ranks:
         return None
     world_size = max(agent.world_size for agent in agents)
     return FoundJob(
-        job=folder.run_id, ranks=tuple(sorted(ranks, key=lambda rank: rank.rank)), world_size=world_size
+        job=folder.run_id,
+        ranks=tuple(sorted(ranks, key=lambda rank: rank.rank)),
+        world_size=world_size,
+        job_dir=None if by_watch else str(folder.path),
     )
 
 
 def is_running(folder: JobFolder) -> bool:
-    """Whether an agent of this job runs on this host."""
-    return any(_lives(agent.pid, agent.start_ticks) for agent in folder.agents())
+    """Whether an agent that launched this job runs on this host."""
+    return any(not agent.beside for agent in _living_agents(folder))
+
+
+def _living_agents(folder: JobFolder) -> list[AgentFile]:
+    return [agent for agent in folder.agents() if _lives(agent.pid, agent.start_ticks)]
 
 
 def _ranks_of(agent: AgentFile) -> list[FoundRank]:
@@ -131,10 +145,31 @@ def take(
         for rank in job.ranks
     ]
     seen = capture_ranks(targets, timeout=timeout, native=native, local_variables=local_variables)
-    missing = set(range(job.world_size)) - {rank.rank for rank in job.ranks}
-    absent = [RankSnapshot(rank=rank, observed=False, reason=_ELSEWHERE) for rank in sorted(missing)]
+    absent = absent_ranks(job, job.world_size, {rank.rank for rank in job.ranks}, elsewhere=_ELSEWHERE)
     return JobSnapshot(
         job=job.job, time=started, world_size=max(job.world_size, len(seen)), ranks=(*seen, *absent)
+    )
+
+
+def absent_ranks(
+    job: FoundJob | None, world_size: int, seen: Collection[int], *, elsewhere: str
+) -> tuple[RankSnapshot, ...]:
+    """The ranks of a job that have no process here, each with the reason: gone, or of another host.
+
+    Args:
+        job: what says which ranks this host was given, ``None`` when nothing does.
+        world_size: ranks of the whole job.
+        seen: the ranks that have a process here.
+        elsewhere: what to say of a rank of another host.
+    """
+    return tuple(
+        RankSnapshot(
+            rank=rank,
+            observed=False,
+            reason=NO_PROCESS if job is not None and job.is_here(rank) else elsewhere,
+        )
+        for rank in range(world_size)
+        if rank not in seen
     )
 
 

@@ -6,13 +6,19 @@ A verb is a module in the group ``rankscope.commands`` with ``SUMMARY: str`` and
 
 from __future__ import annotations
 
-import os
+import contextlib
+import signal
 import sys
-from collections.abc import Sequence
-from importlib.metadata import EntryPoint, entry_points
-from typing import Final, Protocol, cast
+import threading
+from collections.abc import Generator, Mapping, Sequence
+from types import FrameType
+from typing import TYPE_CHECKING, Final, Protocol, TextIO, cast
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP: Final = "rankscope.commands"
+_ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 SUMMARIES: Final = {
     "run": "launch a training job as torchrun does, watched",
     "analyze": "explain a job: live, dead, plain processes, or dumps",
@@ -31,9 +37,47 @@ class Verb(Protocol):
         ...
 
 
+class _Ended(KeyboardInterrupt):
+    """A signal has asked for the end; everything under way is ended as at Ctrl-C."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``diag``; the exit status is the verb's own, 2 for an unknown verb."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    name = f"diag {words[0]}" if words else "diag"
+    from rankscope.diag.errors import RankscopeError
+    from rankscope.diag.streams import answer, fill_closed, tell
+
+    fill_closed()
+    try:
+        with _ended_by_signals():
+            try:
+                code = _main(words)
+            finally:
+                # What argparse and others have printed; Python would lose a failure at its end.
+                answer(_nothing)
+    except RankscopeError as error:
+        hint = f" ({error.hint})" if error.hint else ""
+        tell(f"{name}: {error}{hint}\n")
+        return error.exit_code
+    except BrokenPipeError:
+        return 0
+    except _Ended as ended:
+        return 128 + ended.number
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    return code
+
+
+def _main(words: Sequence[str]) -> int:
+    from importlib.metadata import entry_points
+
+    from rankscope.diag.streams import tell
+
     verbs = {entry.name: entry for entry in entry_points(group=GROUP)}
     if not words or words[0] in ("-h", "--help", "help"):
         _print_help(verbs)
@@ -41,35 +85,52 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words[0] in ("-V", "--version"):
         from importlib.metadata import version
 
-        sys.stdout.write(f"rankscope {version('rankscope')}\n")
+        _print(f"rankscope {version('rankscope')}\n")
         return 0
     entry = verbs.get(words[0])
     if entry is None:
         known = ", ".join(sorted(verbs))
-        sys.stderr.write(f"diag: no such command {words[0]!r} (known: {known})\n")
+        tell(f"diag: no such command {words[0]!r} (known: {known})\n")
         return 2
-    return _run(cast("Verb", entry.load()), words[0], words[1:])
+    return cast("Verb", entry.load()).main(words[1:])
 
 
-def _run(verb: Verb, name: str, arguments: Sequence[str]) -> int:
-    from rankscope.diag.errors import RankscopeError
+@contextlib.contextmanager
+def _ended_by_signals() -> Generator[None]:
+    """Let a signal that asks for the end raise, so that tools are ended and files closed.
 
+    A verb may set handlers of its own. What is ignored (``nohup``) stays ignored.
+    """
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        raise _Ended(number)
+
+    taken: list[signal.Signals] = []
     try:
-        return verb.main(arguments)
-    except RankscopeError as error:
-        hint = f" ({error.hint})" if error.hint else ""
-        sys.stderr.write(f"diag {name}: {error}{hint}\n")
-        return error.exit_code
-    except BrokenPipeError:
-        # The reader has seen enough; Python must not complain about it at exit either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except KeyboardInterrupt:
-        return 130
+        if threading.current_thread() is threading.main_thread():
+            for number in _ENDING:
+                if signal.getsignal(number) is signal.SIG_DFL:
+                    taken.append(number)
+                    signal.signal(number, handle)
+        yield
+    finally:
+        for number in taken:
+            if signal.getsignal(number) is handle:
+                signal.signal(number, signal.SIG_DFL)
 
 
-def _print_help(verbs: dict[str, EntryPoint]) -> None:
+def _nothing(_out: TextIO) -> None:
+    """There is nothing more to write."""
+
+
+def _print(text: str) -> None:
+    from rankscope.diag.streams import answer
+
+    answer(lambda out: print(text, end="", file=out))
+
+
+def _print_help(verbs: Mapping[str, EntryPoint]) -> None:
     lines = ["usage: diag COMMAND ...", "", "Find out why a distributed PyTorch job hangs.", ""]
     lines += [f"  {name:<10} {SUMMARIES.get(name, '')}".rstrip() for name in sorted(verbs)]
     lines += ["", "diag COMMAND --help says more."]
-    sys.stdout.write("\n".join(lines) + "\n")
+    _print("\n".join(lines) + "\n")

@@ -88,6 +88,8 @@ class ThreadStack(msgspec.Struct, frozen=True):
         active: whether the tool saw it running, ``None`` when it cannot tell.
         collecting: whether it was collecting garbage, ``None`` when the tool cannot tell.
         variables: local variables, of the frames whose tool was asked for them.
+        is_cut: whether frames of it are missing because the dump ended inside of it, or before it: it shows
+            what is on the stack, and no longer where the thread stands.
     """
 
     thread_id: int
@@ -98,6 +100,7 @@ class ThreadStack(msgspec.Struct, frozen=True):
     active: bool | None = None
     collecting: bool | None = None
     variables: tuple[FrameVariables, ...] = ()
+    is_cut: bool = False
 
 
 class ProcessFacts(msgspec.Struct, frozen=True):

@@ -15,11 +15,11 @@ from rankscope.agent.observe import Observer
 from rankscope.agent.records import Records
 from rankscope.agent.workers import Launch
 from rankscope.diag.capture.plan import Backend
-from rankscope.diag.model import ExitFacts, JobSnapshot, RankSnapshot
+from rankscope.diag.discover import FoundJob
+from rankscope.diag.live import absent_ranks
+from rankscope.diag.model import ExitFacts, JobSnapshot
 
 ELSEWHERE: Final = "not on this host; run `diag watch` or `diag analyze` on its node"
-
-
 NO_SIGNAL: Final[tuple[Backend, ...]] = ("py-spy", "pystack")
 """Ways to stacks that send the job no signal: faulthandler's interrupts a sleep."""
 
@@ -30,11 +30,15 @@ class BesideEvidence(EvidenceTaker):
     Args:
         job: the job's name.
         records: where snapshots and diagnoses are kept.
+
+    Attributes:
+        found: the job as it was found, which says what ranks this host was given.
     """
 
     def __init__(self, job: str, records: Records) -> None:
         super().__init__(job, records, backends=NO_SIGNAL)
         self._observer: Observer | None = None
+        self.found: FoundJob | None = None
 
     def snapshot(
         self,
@@ -49,8 +53,8 @@ class BesideEvidence(EvidenceTaker):
         self._observer = observer
         with self._capturing():
             seen = super().snapshot(launch, observer, timeout=timeout, exits=exits, children=children)
-        missing = set(range(launch.world_size)) - {worker.rank for worker in launch.workers}
-        absent = tuple(RankSnapshot(rank=rank, observed=False, reason=ELSEWHERE) for rank in sorted(missing))
+        here = {worker.rank for worker in launch.workers}
+        absent = absent_ranks(self.found, launch.world_size, here, elsewhere=ELSEWHERE)
         return msgspec.structs.replace(seen, ranks=(*seen.ranks, *absent))
 
     def closer(self, seen: JobSnapshot, *, deadline: float = math.inf) -> JobSnapshot:

@@ -71,6 +71,11 @@ class HostWatch:
             found = next((job for job in new if watch.is_same(job)), None)
             if found is not None:
                 new.remove(found)
+            elif watch.is_assumed and new:
+                # What was watched as a rank has turned out to be the launcher of these.
+                self.watches.remove(watch)
+                self._let_go(watch, ended=False)
+                continue
             watch.update(found, now)
             if watch.is_over(now):
                 self.watches.remove(watch)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from rankscope.agent.beside.evidence import BesideEvidence
-from rankscope.agent.beside.launchers import Launcher, launchers_of, lives
+from rankscope.agent.beside.launchers import lives, origin_of
 from rankscope.agent.beside.log_files import LogFiles
 from rankscope.agent.beside.observer import BesideObserver
 from rankscope.agent.beside.pages import Pages
@@ -58,6 +58,7 @@ class JobWatch(Reporter):
 
     Attributes:
         name: of the job.
+        is_assumed: whether nothing but the user's word says that its processes are ranks.
         hangs: whether such a hang was published, and has not gone away.
     """
 
@@ -72,6 +73,7 @@ class JobWatch(Reporter):
         on_hang: Callable[[], None],
     ) -> None:
         self.name = job.job
+        self.is_assumed = job.assumed
         self.hangs = False
         self._say = say
         self._logs = logs
@@ -83,14 +85,15 @@ class JobWatch(Reporter):
         self._bulletin = Bulletin(self.records.node, job.job)
         self._catalogue = Catalogue.load()
         self._looker = Collector()
+        self._evidence = BesideEvidence(job.job, self.records)
         self._watch = Watch(
             settings=settings,
-            evidence=BesideEvidence(job.job, self.records),
+            evidence=self._evidence,
             reporter=self,
             new_incident=lambda: new_incident_id(time.time()),
             exit_codes=dict,
         )
-        self._launchers: frozenset[Launcher] = frozenset()
+        self._origin = origin_of(job)
         self._processes: _Processes = frozenset()
         self._coming: tuple[_Processes, float] = (frozenset(), 0.0)
         self._gone_since: float | None = None
@@ -105,11 +108,13 @@ class JobWatch(Reporter):
     # What the search tells.
 
     def is_same(self, job: FoundJob) -> bool:
-        """Whether a job that was found is this one, restarted perhaps."""
-        if job.job == self.name:
+        """Whether a job that was found is this one, restarted perhaps.
+
+        By its processes or its launch; by its name, which others may have too, only when it has ended.
+        """
+        if _processes(job) & self._processes or self._origin.is_same(origin_of(job)):
             return True
-        ours = {launcher.pid for launcher in self._launchers if launcher.lives}
-        return any(one.pid in ours for one in _launchers(job))
+        return job.job == self.name and not self._alive()
 
     def update(self, job: FoundJob | None, now: float) -> None:
         """Take in what was found of it now; ranks that are new begin a new cycle.
@@ -141,8 +146,9 @@ class JobWatch(Reporter):
         """Whether it has ended, and nobody is left who could start it again."""
         if self._gone_since is None or self._coming[0]:
             return False
-        waits = any(launcher.lives and launcher.is_known for launcher in self._launchers)
-        lives = any(launcher.lives for launcher in self._launchers)
+        launchers = self._origin.launchers
+        waits = any(launcher.lives and launcher.is_known for launcher in launchers)
+        lives = any(launcher.lives for launcher in launchers)
         return not waits and (not lives or now - self._gone_since >= GRACE)
 
     def close(self, *, ended: bool) -> None:
@@ -169,7 +175,8 @@ class JobWatch(Reporter):
         self._processes = _processes(job)
         self._coming = (frozenset(), 0.0)
         self._gone_since = None
-        self._launchers = _launchers(job)
+        self._origin = origin_of(job)
+        self._evidence.found = job
         self.hangs = False
         workers = tuple(
             WorkerRef(rank.rank, index, rank.pid, rank.start_ticks) for index, rank in enumerate(job.ranks)
@@ -194,7 +201,8 @@ class JobWatch(Reporter):
         if launch.restart_count:
             self._tell(f"new processes: {_what(job)}; what was known of those before is forgotten")
         else:
-            self._tell(f"watching {_what(job)}, records in {self.records.folder.path}")
+            where = f"records in {self.records.folder.path}" if self.records.usable else "without records"
+            self._tell(f"watching {_what(job)}, {where}")
 
     def _alive(self) -> bool:
         return any(lives(pid, ticks) for _rank, pid, ticks in self._processes)
@@ -252,10 +260,6 @@ def _processes(job: FoundJob) -> _Processes:
     return frozenset((rank.rank, rank.pid, rank.start_ticks) for rank in job.ranks)
 
 
-def _launchers(job: FoundJob) -> frozenset[Launcher]:
-    return launchers_of((rank.pid for rank in job.ranks), table=proc.process_table())
-
-
 def _command(job: FoundJob) -> tuple[str, ...]:
     return proc.command_line(job.ranks[0].pid)
 
@@ -263,5 +267,9 @@ def _command(job: FoundJob) -> tuple[str, ...]:
 def _what(job: FoundJob) -> str:
     ranks = [rank.rank for rank in job.ranks]
     count = f"rank{'s' * (len(ranks) > 1)} {fold_ranks(ranks)} of {job.world_size}"
-    elsewhere = job.world_size - len(ranks)
-    return f"{count} ({elsewhere} on other hosts: not observed)" if elsewhere else count
+    missing = [rank for rank in range(job.world_size) if rank not in ranks]
+    gone = [rank for rank in missing if job.is_here(rank)]
+    elsewhere = len(missing) - len(gone)
+    notes = [f"no process of {fold_ranks(gone)} here"] if gone else []
+    notes += [f"{elsewhere} on other hosts: not observed"] if elsewhere else []
+    return f"{count} ({'; '.join(notes)})" if notes else count

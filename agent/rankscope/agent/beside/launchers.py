@@ -12,6 +12,7 @@ from pathlib import PurePath
 from typing import Final
 
 from rankscope.diag import proc
+from rankscope.diag.discover.found import FoundJob
 
 _SHELLS: Final = frozenset(
     {"sh", "bash", "dash", "zsh", "ksh", "fish", "csh", "tcsh", "timeout", "numactl", "env"}
@@ -34,16 +35,51 @@ class Launcher:
     Attributes:
         pid: with start_ticks its identity.
         is_known: whether it is a program that launches ranks, and restarts them perhaps.
+        is_step: whether it is Slurm's, in whose batch script several launches may run side by side.
     """
 
     pid: int
     start_ticks: int
     is_known: bool
+    is_step: bool = False
 
     @property
     def lives(self) -> bool:
         """Whether it still runs."""
         return lives(self.pid, self.start_ticks)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What tells one launch from another, whatever the two are called.
+
+    Attributes:
+        launchers: of its ranks.
+        meeting: where its ranks meet, ``""`` when not known.
+    """
+
+    launchers: frozenset[Launcher]
+    meeting: str = ""
+
+    def is_same(self, other: Origin) -> bool:
+        """Whether two sets of ranks are of one launch, one of them perhaps its restart.
+
+        A known launcher launches one job, and lets its ranks meet elsewhere after a restart; any other (a
+        notebook, a script that starts several jobs) may have launched both.
+        """
+        shared = self.launchers & other.launchers
+        if any(launcher.is_known and not launcher.is_step for launcher in shared):
+            return True
+        if shared:
+            return self.meeting == other.meeting or not (self.meeting and other.meeting)
+        nobody = not self.launchers and not other.launchers
+        return nobody and bool(self.meeting) and self.meeting == other.meeting
+
+
+def origin_of(job: FoundJob) -> Origin:
+    """Where a job's ranks come from, by the processes as they are now."""
+    table = proc.process_table()
+    return Origin(launchers_of((rank.pid for rank in job.ranks), table=table), job.meeting)
 
 
 def lives(pid: int, start_ticks: int) -> bool:
@@ -53,7 +89,10 @@ def lives(pid: int, start_ticks: int) -> bool:
 
 
 def launchers_of(pids: Iterable[int], *, table: Mapping[int, proc.ProcessEntry]) -> frozenset[Launcher]:
-    """The launchers of these processes, without those that cannot be told from ``init`` or a login."""
+    """The launchers of these processes, without those that cannot be told from ``init`` or a login.
+
+    The first process of a container may be a launcher.
+    """
     found = (_launcher_of(pid, table) for pid in pids)
     return frozenset(one for one in found if one is not None)
 
@@ -80,9 +119,13 @@ def _launcher_of(pid: int, table: Mapping[int, proc.ProcessEntry]) -> Launcher |
     for _ in range(_MOST):
         entry = table.get(pid)
         parent = table.get(entry.parent) if entry is not None else None
-        if parent is None or parent.pid <= 1:
+        if parent is None:
             return None
-        if parent.comm not in _SHELLS:
-            return Launcher(parent.pid, parent.start_ticks, is_launcher(proc.command_line(parent.pid)))
+        command = proc.command_line(parent.pid)
+        is_known = is_launcher(command)
+        if parent.pid == 1 and not is_known:
+            return None
+        if is_known or parent.comm not in _SHELLS:
+            return Launcher(parent.pid, parent.start_ticks, is_known, _is_slurm(command))
         pid = parent.pid
     return None

@@ -9,6 +9,8 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 
+import msgspec
+
 from rankscope.agent.records import Records
 from rankscope.diag.store.events import Event
 from rankscope.diag.store.job import AgentFile, JobFile, JobFolder
@@ -49,4 +51,4 @@ class WatchRecords(Records):
     def agent_file(self, value: AgentFile) -> None:
         """Write ``agent.json``, which leads others to the workers; one of several watches is enough."""
         if not self._guest and self.node == socket.gethostname():
-            super().agent_file(value)
+            super().agent_file(msgspec.structs.replace(value, beside=True))

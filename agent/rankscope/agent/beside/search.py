@@ -5,16 +5,22 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from rankscope.agent.beside.launchers import is_launcher
+from rankscope.agent.beside.launchers import Origin, is_launcher, lives, origin_of
 from rankscope.diag import proc
-from rankscope.diag.discover import FoundJob, find_jobs, jobs_named, ranks_of_pids
+from rankscope.diag.chosen import find_named
+from rankscope.diag.discover import FoundJob, find_jobs, jobs_exactly, jobs_named, may_train, ranks_of_pids
 from rankscope.diag.errors import UsageError
-from rankscope.diag.live import running_job
-from rankscope.diag.store.job import JobFolder, find_job
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Ranks that were found behind the processes named, by their launch: its name may be another's too."""
+
+    origin: Origin
+    ranks: frozenset[int]
 
 
 class Search:
@@ -22,7 +28,7 @@ class Search:
 
     Args:
         name: run id, its unambiguous beginning, or a job folder; ``None`` for any.
-        pids: ranks or launchers; empty for any.
+        pids: ranks, launchers, or any process below which ranks run or will; empty for any.
 
     Attributes:
         problems: lines about processes that are not what was asked for, as of the last search.
@@ -32,13 +38,30 @@ class Search:
         self._name = name
         self._pinned = False
         self._pids = tuple(pids)
-        self._wanted: dict[str, frozenset[int]] = {}
+        self._ticks = {pid: proc.start_ticks(pid) for pid in pids}
+        self._wanted: tuple[_Wanted, ...] = ()
+        self._assumed: FoundJob | None = None
+        self._searched = False
         self.problems: tuple[str, ...] = ()
 
     @property
     def is_open(self) -> bool:
         """Whether nothing was named: all jobs of the host are meant, those to come too."""
         return self._name is None and not self._pids
+
+    @property
+    def may_come(self) -> bool:
+        """Whether ranks may come although there are none: a process that was named lives.
+
+        Once there were some, it must be a launcher, or no Python at all (a shell script around launches): a
+        notebook that has seen its workers end does not start others for our sake.
+        """
+        if self.is_open:
+            return True
+        living = self._living()
+        if not self._wanted:
+            return bool(living) and self._assumed is None
+        return any(_launches(pid) or proc.is_python(pid) is False for pid in living)
 
     def jobs(self) -> tuple[FoundJob, ...]:
         """The jobs as they are now.
@@ -53,43 +76,64 @@ class Search:
         return self._named(self._name)
 
     def _named(self, name: str) -> tuple[FoundJob, ...]:
-        folder: JobFolder | None = None
-        with contextlib.suppress(UsageError):
-            folder = find_job(name)
-        running = running_job(folder) if folder is not None else None
-        if running is not None and folder is not None and _has_agent(folder):
-            return (replace(running, job_dir=str(folder.path)),)
-        jobs = jobs_named(name) or (jobs_named(folder.run_id) if folder is not None else ())
-        if jobs and not self._pinned:
+        if self._pinned:
+            return jobs_exactly(name, find_jobs())
+        try:
+            jobs = find_named(name).jobs
+        except UsageError:
+            jobs = jobs_named(name)
+        if jobs and jobs[0].job_dir is None:
             # Another job that begins like this one is not meant.
             self._name, self._pinned = jobs[0].run_id or jobs[0].job, True
         return jobs
 
-    @property
-    def may_come(self) -> bool:
-        """Whether there is nothing yet and yet something to wait for: a launcher that was named lives."""
-        return self.is_open or any(_launches(pid) for pid in self._pids)
-
     def _of_pids(self) -> tuple[FoundJob, ...]:
-        found = ranks_of_pids(self._pids)
-        # A launcher between two launches is no rank, though it may be all that there is.
-        jobs = tuple(job for job in found.jobs if not any(_launches(rank.pid) for rank in job.ranks))
-        if jobs and (not self._wanted or any(job.job in self._wanted for job in jobs)):
-            self.problems = found.problems
-            self._wanted = {job.job: frozenset(rank.rank for rank in job.ranks) for job in jobs}
-            return jobs
-        # Those processes are gone: the same ranks of the same jobs, started again, are meant.
-        return tuple(
-            replace(job, ranks=tuple(rank for rank in job.ranks if rank.rank in self._wanted[job.job]))
-            for job in find_jobs()
-            if any(rank.rank in self._wanted.get(job.job, ()) for rank in job.ranks)
-        )
+        found = ranks_of_pids(self._living() if self._searched else self._pids)
+        self._searched = True
+        self.problems = found.problems
+        jobs = tuple(job for job in found.jobs if not job.assumed)
+        if not jobs and not self._wanted:
+            return self._taken_at_their_word(found.jobs)
+        here = [(job, origin_of(job)) for job in jobs]
+        lost = [one for one in self._wanted if not any(one.origin.is_same(origin) for _job, origin in here)]
+        for job, origin in here:
+            self._remember(job, origin)
+        return (*jobs, *_started_again(lost))
+
+    def _taken_at_their_word(self, found: Sequence[FoundJob]) -> tuple[FoundJob, ...]:
+        """Processes of which nothing but the user says that they are ranks: the same ones, to their end.
+
+        Only those that have torch; any other that was named may yet start ranks.
+        """
+        if self._assumed is None:
+            likely = (job for job in found if all(may_train(rank.pid) for rank in job.ranks))
+            self._assumed = next(likely, None)
+        job = self._assumed
+        return (job,) if job and any(lives(rank.pid, rank.start_ticks) for rank in job.ranks) else ()
+
+    def _remember(self, job: FoundJob, origin: Origin) -> None:
+        known = [one for one in self._wanted if one.origin.is_same(origin)]
+        ranks = frozenset(rank.rank for rank in job.ranks).union(*(one.ranks for one in known))
+        others = tuple(one for one in self._wanted if one not in known)
+        self._wanted = (*others, _Wanted(origin, ranks))
+
+    def _living(self) -> tuple[int, ...]:
+        """The processes named that still run."""
+        return tuple(pid for pid, ticks in self._ticks.items() if ticks is not None and lives(pid, ticks))
+
+
+def _started_again(lost: Sequence[_Wanted]) -> tuple[FoundJob, ...]:
+    """The same ranks of the same launches, as other processes than those that were named."""
+    found: list[FoundJob] = []
+    for job in find_jobs() if lost else ():
+        origin = origin_of(job)
+        for one in lost:
+            ranks = tuple(rank for rank in job.ranks if rank.rank in one.ranks)
+            if ranks and one.origin.is_same(origin):
+                found.append(replace(job, ranks=ranks))
+                break
+    return tuple(found)
 
 
 def _launches(pid: int) -> bool:
     return is_launcher(proc.command_line(pid))
-
-
-def _has_agent(folder: JobFolder) -> bool:
-    """Whether an agent of ``diag run`` keeps the folder, and not a watch like us."""
-    return any(agent.page or agent.port for agent in folder.agents())

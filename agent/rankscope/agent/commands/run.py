@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from rankscope.agent.settings import OPTIONS, Settings, add_arguments, resolve
 from rankscope.diag.errors import RankscopeError, UsageError
+from rankscope.diag.streams import fill_closed, tell
 
 if TYPE_CHECKING:
     from rankscope.agent.session import Session
@@ -34,21 +35,12 @@ def main(arguments: Sequence[str]) -> int:
     Returns:
         0 done, 1 failed (as torchrun), 2 usage, 75 run it again.
     """
-    _open_standard_streams()
+    fill_closed()
     try:
         return run(parse(list(arguments)))
     except RankscopeError as error:
-        sys.stderr.write(f"diag run: {error}\n")
+        tell(f"diag run: {error}\n")
         return error.exit_code
-
-
-def _open_standard_streams() -> None:
-    """Put /dev/null where the caller closed one: the next file opened would take its place."""
-    for fd in range(3):
-        try:
-            os.fstat(fd)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -62,8 +54,18 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Torch's own parser with Rankscope's group added."""
-    from torch.distributed.run import get_args_parser
+    """Torch's own parser with Rankscope's group added.
+
+    Raises:
+        RankscopeError: there is no torch to launch with.
+    """
+    try:
+        from torch.distributed.run import get_args_parser
+    except ImportError as missing:
+        raise RankscopeError(
+            f"torch cannot be imported ({missing}), and it launches the workers: pip install torch beside "
+            f"rankscope, for {sys.executable}"
+        ) from missing
 
     parser = get_args_parser()
     parser.prog = "diag run"

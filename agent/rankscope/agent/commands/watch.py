@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import signal
-import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -12,11 +11,12 @@ from types import FrameType
 from typing import Final
 
 from rankscope.agent.beside.search import Search
-from rankscope.diag.commands.flags import VerbParser, seconds
+from rankscope.diag.commands.flags import VerbParser, named, seconds
 from rankscope.diag.discover import FoundJob
 from rankscope.diag.errors import UsageError
 from rankscope.diag.live import pids_of
 from rankscope.diag.store.events import Event
+from rankscope.diag.streams import tell
 from rankscope.watchdog.limits import HangSettings
 
 SUMMARY = "watch running jobs that others launched, without touching them"
@@ -25,7 +25,6 @@ EXIT_HANG: Final = 3
 QUIET_FLOOR: Final = 20.0
 QUIET_CEILING: Final = 45.0
 """Seconds: what is learned without steps is less sure, and a verdict is to come within 60 s."""
-_LONGEST: Final = 86400.0
 _STDOUT: Final = 1
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -49,6 +48,7 @@ def prepare_parser() -> argparse.ArgumentParser:
         "--log-file",
         action="append",
         default=[],
+        type=named,
         metavar="GLOB",
         help="log files of the job, ** for any folders; their growth is a sign of life",
     )
@@ -77,15 +77,23 @@ def main(arguments: Sequence[str]) -> int:
     search = Search(name, pids)
     jobs = search.jobs()
     for problem in search.problems:
-        sys.stderr.write(f"diag watch: {problem}\n")
+        tell(f"diag watch: {problem}\n")
     if not jobs and not search.may_come:
-        what = name if name is not None else ",".join(map(str, pids))
-        raise UsageError(
-            f"no training process of {what!r} runs on this host", hint="diag watch alone watches all jobs"
-        )
+        raise _nothing_to_watch(name, pids)
     if options.log_file and len(jobs) > 1:
         raise UsageError("--log-file needs one job, and several were named")
     return _watch(search, jobs, options)
+
+
+def _nothing_to_watch(name: str | None, pids: Sequence[int]) -> UsageError:
+    if name is not None and "," in name:
+        return UsageError(
+            f"{name!r} is no job that runs here: for processes, numbers as in 12,13 are expected"
+        )
+    what = name if name is not None else ",".join(map(str, pids))
+    return UsageError(
+        f"no training process of {what!r} runs on this host", hint="diag watch alone watches all jobs"
+    )
 
 
 def _named(options: argparse.Namespace) -> tuple[str | None, list[int]]:
@@ -96,9 +104,12 @@ def _named(options: argparse.Namespace) -> tuple[str | None, list[int]]:
     if name is not None and texts:
         raise UsageError("give a job or process ids, not both")
     try:
-        return name, pids_of(texts)
+        pids = pids_of(texts)
     except ValueError:
-        raise UsageError(f"{','.join(texts)}: process ids expected, as in 12,13") from None
+        pids = []
+    if texts and not pids:
+        raise UsageError(f"{','.join(texts)!r}: process ids expected, as in 12,13")
+    return name, pids
 
 
 def _watch(search: Search, jobs: tuple[FoundJob, ...], options: argparse.Namespace) -> int:
@@ -127,7 +138,7 @@ def _watch(search: Search, jobs: tuple[FoundJob, ...], options: argparse.Namespa
         )
 
     host = HostWatch(search, make)
-    stream = EventStream(_STDOUT, host.stop) if options.json else None
+    stream = EventStream(_STDOUT, host.stop, console.once) if options.json else None
     lines.attach()
     logs.start()
     try:

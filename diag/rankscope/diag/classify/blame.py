@@ -94,7 +94,7 @@ def blame(
         confidence = "low"  # it works, but ten times as long as it ever did
     if len(named) < len(sinks):
         confidence = "medium"
-    if named is unknown and any(caught[view.rank] in ("python", "unknown") for view in unknown):
+    if named is unknown and any(caught[view.rank] in ("python", "pauses", "unknown") for view in unknown):
         confidence = "low"
     confidence = lower(confidence, to=at_most)
     if not job.rhythm_known:

@@ -78,6 +78,11 @@ class _WchanEntry(msgspec.Struct, forbid_unknown_fields=True):
     names: list[str]
 
 
+class _CallEntry(msgspec.Struct, forbid_unknown_fields=True):
+    label: Label
+    functions: list[str]
+
+
 class _ThreadEntry(msgspec.Struct, forbid_unknown_fields=True):
     names: list[str] = []
     frames: list[str] = []
@@ -102,6 +107,7 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True):
     hints: list[_HintEntry] = []
     source: list[_SourceEntry] = []
     wchan: list[_WchanEntry] = []
+    calls: list[_CallEntry] = []
     threads: list[_ThreadEntry] = []
     sleep: _Sleep = msgspec.field(default_factory=_Sleep)
     library: _Paths = msgspec.field(default_factory=_Paths)
@@ -141,7 +147,7 @@ class HintPattern:
 
 @dataclass(frozen=True, slots=True)
 class WchanPattern:
-    """A label and the kernel functions that carry it."""
+    """A label and the functions of the kernel, or of the C library, that carry it."""
 
     label: Label
     name: re.Pattern[str]
@@ -155,6 +161,7 @@ class Catalogue:
     hints: tuple[HintPattern, ...] = ()
     sources: tuple[SourcePattern, ...] = ()
     wchans: tuple[WchanPattern, ...] = ()
+    calls: tuple[WchanPattern, ...] = ()
     thread_names: tuple[re.Pattern[str], ...] = ()
     thread_frames: tuple[FramePattern, ...] = ()
     library_paths: tuple[re.Pattern[str], ...] = ()
@@ -192,6 +199,7 @@ class Catalogue:
             hints=other.hints + self.hints,
             sources=other.sources + self.sources,
             wchans=other.wchans + self.wchans,
+            calls=other.calls + self.calls,
             thread_names=other.thread_names + self.thread_names,
             thread_frames=other.thread_frames + self.thread_frames,
             library_paths=other.library_paths + self.library_paths,
@@ -270,6 +278,15 @@ class Catalogue:
             return None
         return next((pattern.label for pattern in self.wchans if pattern.name.match(wchan)), None)
 
+    def call_label(self, frames: tuple[Frame, ...]) -> Label | None:
+        """What the C library's function at the leaf waits for, ``None`` where the leaf is none of it."""
+        for frame in itertools.takewhile(lambda frame: frame.kind == "native", frames):
+            name = bare_function(frame.function).lstrip("_")
+            for pattern in self.calls:
+                if pattern.name.match(name):
+                    return pattern.label
+        return None
+
     def is_asleep(self, frames: tuple[Frame, ...]) -> bool:
         """Whether native frames at the leaf are in a call of the C library that sleeps in the kernel."""
         native = itertools.takewhile(lambda frame: frame.kind == "native", frames)
@@ -327,6 +344,7 @@ def _compiled(document: _Document) -> Catalogue:
             for entry in document.source
         ),
         wchans=tuple(WchanPattern(entry.label, _globs(entry.names)) for entry in document.wchan),
+        calls=tuple(WchanPattern(entry.label, _globs(entry.functions)) for entry in document.calls),
         thread_names=tuple(_globs(entry.names) for entry in document.threads if entry.names),
         thread_frames=tuple(_spelled(text) for entry in document.threads for text in entry.frames),
         library_paths=(_globs(document.library.paths),) if document.library.paths else (),

@@ -33,6 +33,9 @@ from rankscope.diag.model import Collective
 Signature = tuple[str, tuple[object, ...]]
 """An operation and what of it must be equal."""
 
+TOGETHER: Final = frozenset({"all_reduce", "barrier", "all_gather", "_all_gather_base", "reduce_scatter"})
+"""Operations whose members leave together; the root of the others may leave alone."""
+
 _REDUCING: Final = frozenset(
     {
         "all_reduce",

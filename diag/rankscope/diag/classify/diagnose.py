@@ -15,6 +15,7 @@ from rankscope.diag.classify.view import JobView, RankView, look
 from rankscope.diag.merge.groups import fold_others, fold_stacks
 from rankscope.diag.model import (
     Diagnosis,
+    Evidence,
     JobSnapshot,
     RankClass,
     RankFinding,
@@ -87,7 +88,7 @@ def diagnose(
         summary=found.summary,
         location=found.location,
         rule=found.rule,
-        evidence=found.evidence,
+        evidence=(*found.evidence, *_history(job)),
         ranks=findings,
         stacks=_stacks(job),
         unobserved=tuple(
@@ -136,8 +137,29 @@ def _rank_finding(rank: int, view: RankView | None, found: Finding) -> RankFindi
         waits_for=found.victims.get(rank, ()) if role == "victim" or found.kind == "order_deadlock" else (),
         position=view.call,
         observed=view.observed,
-        reason=view.latest.reason,
+        reason=view.latest.reason or (None if view.observed else _unread(view)),
     )
+
+
+def _history(job: JobView) -> tuple[Evidence, ...]:
+    """What looks before those that are judged show."""
+    stretch = job.stretch
+    if not stretch.before:
+        return ()
+    text = f"the job moved between earlier looks of {len(stretch.history)}"
+    if stretch.length > 1:
+        text += f"; between the newest {stretch.length} no wait ended or began"
+    return (Evidence("snapshot", text),)
+
+
+def _unread(view: RankView) -> str | None:
+    """Why a rank of which threads were read is not seen."""
+    threads = view.latest.threads
+    if not threads or view.gone:
+        return None
+    if any(thread.is_cut for thread in threads if thread.is_main):
+        return "its dump was cut off inside of its main thread"
+    return "its dump does not show its main thread: it was cut off, or its tool left it out"
 
 
 def _role(rank: int, found: Finding) -> Role:

@@ -98,7 +98,8 @@ def cause_of(suspect: Suspect, *, catalogue: Catalogue, source_line: SourceLine)
             )
         )
     evidence.extend(_children(rank, all_of_them=kind in ("child_process", "exit")))
-    if kind in ("lock", "exit", "native_gil") or not position.thread.is_main:
+    in_a_lock = position.label == "lock" or position.for_thread  # a queue's, of whatever kind it turned out
+    if in_a_lock or kind in ("lock", "exit", "native_gil") or not position.thread.is_main:
         evidence.extend(_other_threads(rank, position, catalogue))
     place = show_frame(frame) if frame else position.place
     return Cause(kind, place, _location(frame, text, rank.rank), tuple(evidence))
@@ -176,7 +177,11 @@ def _kind(
             return _KIND_OF[label], _wchan_fact(rank, wchan)
     if _runs_python(suspect, position, at_leaf=at_leaf):
         return "python_loop", None
-    return "user_code", _wchan_fact(rank, wchan)
+    called = catalogue.call_label(position.thread.frames)
+    if called is not None:
+        return _KIND_OF[called], _wchan_fact(rank, wchan)
+    has_python = any(one.kind == "python" for one in position.thread.frames)
+    return "user_code" if has_python else "none", _wchan_fact(rank, wchan)
 
 
 def _holds_gil_in_c(suspect: Suspect, position: Position) -> bool:
@@ -275,13 +280,13 @@ def _other_threads(rank: RankSnapshot, position: Position, catalogue: Catalogue)
 
 
 def _waited_for(rank: RankSnapshot, position: Position, catalogue: Catalogue) -> Frame | None:
-    """Without a user frame of its own, the rank may wait at its exit for a thread that has one."""
+    """Without a user frame of its own, the rank may wait at its exit for a thread that has one.
+
+    Of several, a daemon is not waited for, and no tool tells which one is: then for none of them.
+    """
     if position.label != "exit":
         return None
-    for thread in rank.threads:
-        if thread.is_main or catalogue.is_auxiliary(thread):
-            continue
-        frame = innermost_user_frame(thread.frames, catalogue)
-        if frame is not None:
-            return frame
-    return None
+    others = (thread for thread in rank.threads if not thread.is_main and not catalogue.is_auxiliary(thread))
+    frames = [innermost_user_frame(thread.frames, catalogue) for thread in others]
+    own = [frame for frame in frames if frame is not None]
+    return own[0] if len(own) == 1 else None

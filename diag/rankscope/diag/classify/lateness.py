@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Final
 
 from rankscope.diag.classify.blame import Finding
+from rankscope.diag.classify.demands import TOGETHER
 from rankscope.diag.classify.kinds import recorded_location
 from rankscope.diag.classify.records import GroupKey, group_name, last_call
 from rankscope.diag.classify.view import JobView
@@ -30,8 +31,6 @@ LEAST_GAP_NS: Final = 2_000_000  # a noticeable gap: most of the noise is below 
 LEAST_SHARE: Final = 0.2  # of the window's time that the others wait for it alone
 LEAST_OF_ALL: Final = 0.75  # of all waiting for a last member
 MOST_AT_ONCE: Final = 1 / 3  # of its own: more is one event, not a pace
-# Their members leave together; the root of the others may leave alone.
-_TOGETHER: Final = frozenset({"all_reduce", "barrier", "all_gather", "_all_gather_base", "reduce_scatter"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +105,7 @@ def _lateness(key: GroupKey, calls: Mapping[int, Mapping[int, Collective]]) -> L
     if len(ranks) < 2 or len(seqs) < LEAST_COLLECTIVES:  # noqa: PLR2004 - a pair
         return None
     times = {rank: [calls[rank][seq].created_ns for seq in seqs] for rank in ranks}
-    together = [all(calls[rank][seq].op in _TOGETHER for rank in ranks) for seq in seqs]
+    together = [all(calls[rank][seq].op in TOGETHER for rank in ranks) for seq in seqs]
     times = _on_one_clock(times, together)
     gaps: dict[int, list[int]] = {rank: [] for rank in ranks}
     for at in range(len(seqs)):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rankscope.diag.classify.blame import Finding, activity_evidence, suspect
+from rankscope.diag.classify.position import same_place
 from rankscope.diag.classify.view import JobView, RankView, away_ranks, waiting_ranks
 from rankscope.diag.classify.wording import name_ranks, verb
 from rankscope.diag.model import Confidence, Evidence, Severity, Verdict
@@ -26,13 +27,24 @@ def something_advanced(job: JobView) -> Finding | None:
     )  # fmt: skip
 
 
+def moved_before(job: JobView) -> Finding | None:
+    """Row 0. The newest looks are alike, but so were some before, and then the job moved."""
+    if not job.stretch.may_be_chance:
+        return None
+    newest, before = job.stretch.length, job.stretch.before
+    text = f"the job moved between earlier looks; the newest {newest} are alike"
+    if before > 1:
+        text += f", as {before} in a row were before it moved on"
+    return _moves("Unknown", "low", text, waiting_ranks(job))
+
+
 def still_moving(job: JobView) -> Finding | None:
     """Row 0 without a page. A rank that left a wait finished it; any other move leaves it open."""
     if not job.paired:
         return None
     seen = [view for view in job.ranks if view.seen and view.before is not None]
     left = [view for view in seen if _left_wait(view)]
-    arrived = [view for view in seen if view.before and view.before.waiting is None and _sure(view)]
+    arrived = [view for view in seen if _entered_wait(view)]
     moved = [view for view in seen if view.waiting is None and view.moved]
     stirred = [view for view in seen if view.waiting is not None and view.activity.stirred]
     if left:
@@ -72,12 +84,22 @@ def _sure(view: RankView) -> bool:
     return view.position is not None and view.position.waiting in ("communication", "store")
 
 
+def _entered_wait(view: RankView) -> bool:
+    if view.before is None or view.position is None or view.before.waiting is not None or not _sure(view):
+        return False
+    return view.latest.facts is not None or not same_place(view.before, view.position)
+
+
 def _left_wait(view: RankView) -> bool:
     before, now = view.before, view.position
     if before is None or now is None or before.waiting not in ("communication", "store"):
         return False
-    lines = (before.user_frame.line if before.user_frame else 0, now.user_frame.line if now.user_frame else 0)
-    return now.waiting != before.waiting or before.path != now.path or lines[0] != lines[1]
+    if not same_place(before, now):
+        return True
+    # In one place, only what the kernel says of it may differ, and only where both looks tell as much: C++
+    # frames show waits that Python frames do not.
+    alike = before.has_native == now.has_native
+    return alike and view.latest.facts is not None and now.waiting != before.waiting
 
 
 def nobody_waits(job: JobView) -> Finding | None:

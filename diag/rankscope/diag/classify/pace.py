@@ -1,7 +1,7 @@
 """Row S1 from stacks: over many looks at a job that moves, one rank spends the least time in communication.
 
 Source: DIAGNOSIS.md, "Naming the culprit". One look cannot tell a slow rank from a stuck one; that ranks
-leave their waits in between can.
+leave their waits in between can, unless none does any more in the newest looks.
 """
 
 from __future__ import annotations
@@ -23,9 +23,16 @@ MOST_INSIDE: Final = 0.5  # share of looks that the slow rank is in communicatio
 LEAST_INSIDE: Final = 0.75  # and each other one
 
 
-def least_in_communication(job: JobView) -> Finding | None:
-    """Row S1. The only rank mostly outside of communication, in a job whose ranks come and go there."""
-    if not job.paired or any(view.gone or view.frozen for view in job.ranks) or job.unseen:
+def least_in_communication(job: JobView, *, stands: bool = False) -> Finding | None:
+    """Row S1. The only rank mostly outside of communication, in a job whose ranks come and go there.
+
+    Args:
+        job: the job.
+        stands: whether to judge one whose newest looks are alike for long.
+    """
+    if job.stretch.stands != stands or not job.paired or job.unseen:
+        return None
+    if any(view.gone or view.frozen for view in job.ranks):
         return None
     looks = {view.rank: _looks(job, view.rank) for view in job.ranks}
     if len(looks) < 2 or min(map(len, looks.values())) < LEAST_LOOKS:  # noqa: PLR2004 - a pair
@@ -41,7 +48,9 @@ def least_in_communication(job: JobView) -> Finding | None:
 
 def _looks(job: JobView, rank: int) -> list[Suspect]:
     """The rank at every look that shows its stack."""
-    snapshots = [one for one in (job.earlier, *job.samples, job.latest) if one is not None]
+    snapshots = job.stretch.history or [
+        one for one in (job.earlier, *job.samples, job.latest) if one is not None
+    ]
     found = [one for snapshot in snapshots for one in snapshot.ranks if one.rank == rank]
     looks = (
         Suspect(one, None, read_position(one, catalogue=job.catalogue, source_line=job.source_line), UNKNOWN)

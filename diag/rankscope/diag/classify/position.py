@@ -9,7 +9,7 @@ It knows one rank at one time and judges nobody.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -20,6 +20,8 @@ from rankscope.diag.merge.normalise import bare_function, function_path, show_fr
 from rankscope.diag.model import ChildSnapshot, Frame, RankSnapshot, ThreadStack
 
 SourceLine = Callable[[str, int], str | None]
+Root = tuple[str, str]
+"""Function and file's name that a thread began in."""
 Waiting = Literal["communication", "store", "perhaps"]
 """``perhaps``: DDP's backward or a wait for the GPU, which may or may not be a wait for other ranks."""
 
@@ -68,6 +70,11 @@ class Position:
         return next((frame for frame in frames if frame.kind == "python"), frames[0] if frames else None)
 
     @property
+    def has_native(self) -> bool:
+        """Whether its stack shows C++ frames."""
+        return any(frame.kind == "native" for frame in self.thread.frames)
+
+    @property
     def path(self) -> tuple[tuple[str, str], ...]:
         """Functions and files without lines, Python only: what two ranks in one place share.
 
@@ -83,52 +90,118 @@ class Position:
         return show_frame(frame) if frame else "an empty stack"
 
 
-def read_position(rank: RankSnapshot, *, catalogue: Catalogue, source_line: SourceLine) -> Position | None:
-    """Where the rank stands, ``None`` without a stack."""
+def read_position(
+    rank: RankSnapshot,
+    *,
+    catalogue: Catalogue,
+    source_line: SourceLine,
+    programs: Collection[Root] = (),
+) -> Position | None:
+    """Where the rank stands, ``None`` without a stack that tells it.
+
+    The main thread must be known: what other threads do is no rank's position. Of one whose dump was cut off,
+    a wait that is on the stack is known, but not that it waits in nothing.
+
+    Args:
+        rank: one rank at one time.
+        catalogue: what frames mean.
+        source_line: text of a line of a file.
+        programs: what threads of other ranks that wait for ranks began in (``program_root``): there the
+            program runs in a thread, and here in one that began in the same.
+    """
     if not rank.threads:
         lent = _lent_stack(rank)
         return _of_thread(lent, None, catalogue, source_line) if lent is not None else None
     main = next((thread for thread in rank.threads if thread.is_main), None)
-    wchan = _wchan(rank)
-    if main is None:
-        usable = [thread for thread in rank.threads if not catalogue.is_auxiliary(thread)]
-        return _of_thread(usable[0], None, catalogue, source_line) if usable else None
-    position = _of_thread(main, wchan, catalogue, source_line)
+    if main is None or not (main.frames or rank.facts):
+        return None
+    position = _of_thread(main, _wchan(rank), catalogue, source_line)
     if position.waiting in ("communication", "store"):
         return position
+    if main.is_cut:
+        return None
     others = [t for t in rank.threads if not t.is_main and not catalogue.is_auxiliary(t)]
-    waits_for_thread = _waits_for_thread(position, catalogue)
     found = [_of_thread(thread, None, catalogue, source_line) for thread in others]
+    return _deciding(position, found, catalogue, programs)
+
+
+def _deciding(
+    position: Position, found: list[Position], catalogue: Catalogue, programs: Collection[Root]
+) -> Position:
+    """The main thread, or the one that it waits for or that keeps it from running."""
+    waits_for_thread = _waits_for_thread(position, catalogue)
+    joins = waits_for_thread and _joins(position)
     if waits_for_thread:
         for other in found:
             if other.waiting == "communication":
                 return other
     in_backward = position.waiting == "perhaps"  # it may compute itself: what other threads run says nothing
     holder = next((other for other in found if other.thread.holds_gil), None)
-    may_run_there = waits_for_thread and not in_backward
-    if holder is not None and not main.holds_gil and (holder.thread.active is False or may_run_there):
+    if holder is not None and not position.thread.holds_gil and (holder.thread.active is False or joins):
         return holder
-    if not may_run_there:
+    if not waits_for_thread or in_backward:
         return position
-    return _of_the_worker(position, [other for other in found if other.user_frame is not None], catalogue)
+    workers = [other for other in found if other.user_frame is not None]
+    program = [other for other in workers if program_root(other, catalogue) in programs]
+    if len(program) == 1:
+        return program[0]
+    return _of_the_worker(position, workers, catalogue, joins=joins)
 
 
-def _of_the_worker(main: Position, workers: list[Position], catalogue: Catalogue) -> Position:
+def _of_the_worker(main: Position, workers: list[Position], catalogue: Catalogue, *, joins: bool) -> Position:
     """The program may run in a thread while the main thread only joins it, or waits for an event of it.
 
-    A thread in a wait for other ranks decides; else the only one that runs the user's code, if the main
-    thread stands in ``threading``: a lock of the user's own line may be held by any of them.
+    A thread in a wait for other ranks decides. Else, where the main thread joins one, the only one that runs,
+    or the only one there is. What a queue or a lock waits for, no stack tells: a reporter that sleeps
+    between two turns is there in most processes.
     """
     waiting = next((one for one in workers if one.waiting is not None), None)
     if waiting is not None:
         return waiting
-    if not any(bare_function(frame.function) in _JOINS for frame in main.thread.frames):
-        # One that sleeps or waits for its turn, such as a reporter, is not what a queue waits for.
-        workers = [one for one in workers if one.label not in ("pause", "lock")]
     leaf = main.leaf
     if not workers or main.label == "exit" or leaf is None or catalogue.label(leaf) != "lock":
         return main
-    return workers[0] if len(workers) == 1 else replace(main, for_thread=True)
+    if joins:
+        active = [one for one in workers if one.thread.active]
+        plain = workers if _joins_a_thread(main) else []
+        only = next((some for some in (active, plain) if len(some) == 1), None)
+        return only[0] if only else replace(main, for_thread=True)
+    # One that sleeps or waits for its turn holds nothing up.
+    busy = [one for one in workers if one.label not in ("pause", "lock")]
+    return replace(main, for_thread=True) if len(busy) > 1 else main
+
+
+def program_root(position: Position, catalogue: Catalogue) -> Root | None:
+    """The user's function that a thread began in, ``None`` for the main thread: that one is known anyway."""
+    if position.thread.is_main:
+        return None
+    outermost = innermost_user_frame(position.thread.frames[::-1], catalogue)
+    return (_function(outermost), outermost.file.rpartition("/")[2]) if outermost else None
+
+
+def _joins(position: Position) -> bool:
+    """Whether it waits for the end of a thread, or for what one was asked to do."""
+    return any(_function(frame) in _JOINS for frame in position.thread.frames)
+
+
+def _joins_a_thread(position: Position) -> bool:
+    """Whether the join is of a thread: ``result`` waits for a pool's thread, which is none of those."""
+    return any(
+        _function(frame) == "join" and frame.file.endswith("threading.py") for frame in position.thread.frames
+    )
+
+
+def _function(frame: Frame) -> str:
+    return bare_function(frame.function)
+
+
+def same_place(before: Position, now: Position) -> bool:
+    """Whether two looks at one rank show it in the same call: the path, and the user's line.
+
+    What the place means may have been read from the source in one of them only.
+    """
+    lines = [one.user_frame.line if one.user_frame else 0 for one in (before, now)]
+    return before.path == now.path and lines[0] == lines[1]
 
 
 def _lent_stack(rank: RankSnapshot) -> ThreadStack | None:

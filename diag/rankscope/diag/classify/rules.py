@@ -15,7 +15,7 @@ from rankscope.diag.classify.desync import different_collectives
 from rankscope.diag.classify.endings import process_gone
 from rankscope.diag.classify.frozen import all_stopped, frozen_ranks
 from rankscope.diag.classify.lateness import straggler
-from rankscope.diag.classify.motion import nobody_waits, something_advanced, still_moving
+from rankscope.diag.classify.motion import moved_before, nobody_waits, something_advanced, still_moving
 from rankscope.diag.classify.pace import least_in_communication
 from rankscope.diag.classify.sequences import entered_not_finished, missing_from_collective, seq_evidence
 from rankscope.diag.classify.stacks import (
@@ -36,9 +36,10 @@ RULES: Final[tuple[Rule, ...]] = (
     all_stopped,
     frozen_ranks,
     different_collectives,
+    least_in_communication,
+    moved_before,
     missing_from_collective,
     entered_not_finished,
-    least_in_communication,
     still_moving,
     awaited_peers,
     start_up,
@@ -52,8 +53,10 @@ RULES: Final[tuple[Rule, ...]] = (
 
 
 def apply_rules(job: JobView) -> Finding:
-    """The first rule that fires."""
-    return next((found for rule in RULES if (found := rule(job)) is not None), None) or not_known(job)
+    """The first rule that fires; what only may hang, and moved before, may be slow."""
+    found = next((found for rule in RULES if (found := rule(job)) is not None), None) or not_known(job)
+    slow = least_in_communication(job, stands=True) if found.verdict == "Unknown" else None
+    return slow or found
 
 
 def not_known(job: JobView) -> Finding:

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from rankscope.diag.classify.blame import Finding, blame, calls, lower, pair_evidence, victim_evidence
 from rankscope.diag.classify.endings import left_early
+from rankscope.diag.classify.instants import not_of_one_moment
 from rankscope.diag.classify.lateness import late_fact, latest_rank
 from rankscope.diag.classify.view import JobView, RankView, away_ranks, waiting_ranks
 from rankscope.diag.classify.waits import OpenCollective, Waits
@@ -22,6 +23,9 @@ def missing_from_collective(job: JobView) -> Finding | None:
     """Rows 4 and 5. Members wait at seq k, others have not entered it: walk to where the waits end."""
     if not job.waits.edges or job.entered_new:
         return None
+    apart = not_of_one_moment(job)
+    if apart is not None:
+        return apart
     circle = job.waits.cycle()
     if circle:
         return order_deadlock(job, job.waits, circle)
@@ -58,7 +62,7 @@ def missing_from_collective(job: JobView) -> Finding | None:
         at_most=at_most,
         kind=kind,
         evidence=[*seq_evidence(job), *evidence],
-        numbered=job.paired,
+        numbered=job.numbered_twice,
     )
     ends, named_ranks = job.waits.ends(), set(found.culprits)
     waits = {
@@ -80,7 +84,9 @@ def _how_sure(
         free = job.waits.sinks()
         text += f" {name_ranks(free)} {verb(free, 'waits', 'wait')} in none, and every chain of waits ends so"
         return at_most, [Evidence("flight record", text)]
-    late = latest_rank(job) if not job.paired else None
+    if not job.numbered_twice and not any(view.seen for view in sinks):
+        at_most = "low"  # every job looks like this at some moments
+    late = latest_rank(job) if not job.numbered_twice else None
     if late is not None and [view.rank for view in sinks] == [late.rank]:
         # The moment a single dump was taken at may be any: this is how the job always looks.
         return "low", [Evidence("flight record", late_fact(late), late.rank)]
@@ -148,7 +154,7 @@ def _did_not_finish(job: JobView, stuck: Sequence[RankView], inside: Sequence[Op
         verdict="RankCommHang",
         kind="network",
         severity="error",
-        confidence="medium" if job.paired else "low",
+        confidence="medium" if job.numbered_twice else "low",
         rule="6",
         summary=join(
             f"everyone entered {which}, {name_ranks(ranks)} did not finish it",
@@ -163,7 +169,7 @@ def _did_not_finish(job: JobView, stuck: Sequence[RankView], inside: Sequence[Op
 
 def entered_not_finished(job: JobView) -> Finding | None:
     """Row 6. Everyone entered k, some finished it, and all stacks are in communication."""
-    if not job.paired or job.entered_new or job.waits.edges or away_ranks(job) or job.unseen:
+    if not job.numbered_twice or job.entered_new or job.waits.edges or away_ranks(job) or job.unseen:
         return None
     for one in job.waits.open:
         if one.done and one.complete and not one.absent:

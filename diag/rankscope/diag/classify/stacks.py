@@ -178,14 +178,14 @@ def common_place(job: JobView) -> Finding | None:
     if job.paired and not job.rhythm_known:
         return _stands_still(job, away, "no step or collective says whether something should have moved")
     gone = [view for view in job.ranks if view.gone]
+    if not job.paired and not gone:
+        return _stands_still(job, away, "one look does not tell whether something should have moved")
     leaving = all(view.position is not None and view.position.label == "exit" for view in away)
     if job.latest.world_size == 1 or (gone and (leaving or len(away) == 1)):
         return blame(job, away, (), rule="10", at_most="high" if not gone else "medium")
     # Where they wait for child processes, those are what stands somewhere.
     causes = [job.cause(view) for view in away]
     if len({_site(view)[1:] for view in away}) != 1 or len({cause.place for cause in causes}) != 1:
-        return None
-    if not job.paired and any(view.position and view.position.thread.active for view in away):
         return None
     if job.unseen:
         return _stands_still(job, away, "whether the others stand there too is not known")
@@ -218,10 +218,17 @@ def _stands_still(job: JobView, away: Sequence[RankView], but: str) -> Finding:
         rule="10",
         summary=join(
             stand_phrase({rank: cause.place for rank, cause in causes.items()}),
-            f"nothing moved in {seconds:.0f} s" if job.paired else "",
+            _how_long(seconds) if job.paired else "",
             but,
             unseen_phrase(job),
         ),
         location=first.location if one_place else None,
         evidence=(*first.evidence, *activity_evidence(away[:4]), *pair_evidence(job)),
     )
+
+
+def _how_long(seconds: float) -> str:
+    """How long the pair shows no movement, where its looks have a time."""
+    if seconds <= 0:
+        return "nothing moved between the looks (the time between them is not known)"
+    return f"nothing moved in {seconds:.0f} s"

@@ -35,7 +35,7 @@ def unclear_ranks(snapshot: JobSnapshot, catalogue: Catalogue) -> frozenset[int]
 
 def _unclear(job: JobView, view: RankView) -> bool:
     position = view.position
-    if position is None or any(frame.kind == "native" for frame in position.thread.frames):
+    if position is None or position.has_native:
         return False
     if position.waiting == "perhaps":
         return True

@@ -5,16 +5,25 @@ It judges nothing; it puts the two snapshots of each rank side by side.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import functools
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from rankscope.diag.classify.activity import SILENT, Activity, frozen_state, measure, same_process
 from rankscope.diag.classify.catalogue import Catalogue
 from rankscope.diag.classify.kinds import Cause, Suspect, cause_of
 from rankscope.diag.classify.loops import Loop, looping_ranks
 from rankscope.diag.classify.peers import peer_of, recorded_peers
-from rankscope.diag.classify.position import Position, SourceLine, Waiting, read_position
+from rankscope.diag.classify.position import (
+    Position,
+    Root,
+    SourceLine,
+    Waiting,
+    program_root,
+    read_position,
+)
 from rankscope.diag.classify.records import Told, open_call, read_groups
+from rankscope.diag.classify.stretch import Stretch, newest_stretch
 from rankscope.diag.classify.troubles import proves_gone, proves_stopped
 from rankscope.diag.classify.waits import OpenCollective, Waits, advanced, entered, read_waits
 from rankscope.diag.model import Collective, JobSnapshot, RankSnapshot
@@ -32,6 +41,7 @@ class RankView:
         activity: what it did in between.
         waiting: what it waits in; a ``perhaps`` is settled by the company it keeps.
         inside: the operation that its record says it is inside of, ``None`` without one.
+        strayed: whether a look between the pair's shows it in another function.
     """
 
     latest: RankSnapshot
@@ -41,6 +51,7 @@ class RankView:
     activity: Activity
     waiting: Waiting | None
     inside: Collective | None = None
+    strayed: bool = False
 
     @property
     def rank(self) -> int:
@@ -108,8 +119,8 @@ class RankView:
 
     @property
     def moved(self) -> bool:
-        """Whether it stood in another function in the first snapshot."""
-        return (
+        """Whether it stood in another function in the first snapshot, or in between."""
+        return self.strayed or (
             self.before is not None and self.position is not None and self.before.path != self.position.path
         )
 
@@ -134,6 +145,7 @@ class JobView:
         loops: ranks that quick samples show in a Python loop, and in which sort.
         silent_seconds: how long a watcher has seen no progress, ``None`` when nobody watched.
         overdue: whether that is ten times what the watcher gives to working ranks.
+        stretch: which looks were chosen for the pair, of how many.
     """
 
     latest: JobSnapshot
@@ -148,6 +160,7 @@ class JobView:
     samples: tuple[JobSnapshot, ...] = ()
     silent_seconds: float | None = None
     overdue: bool = False
+    stretch: Stretch = field(kw_only=True)
 
     @property
     def rhythm_known(self) -> bool:
@@ -182,6 +195,14 @@ class JobView:
     def paired(self) -> bool:
         """Whether two snapshots were taken."""
         return self.earlier is not None
+
+    @property
+    def numbered_twice(self) -> bool:
+        """Whether both snapshots tell sequence numbers: a record beside two looks at stacks is one look."""
+        if self.earlier is None:
+            return False
+        before = {rank.rank for rank in self.earlier.ranks if rank.record is not None or rank.progress}
+        return before.issuperset(view.rank for view in self.ranks if view.rank in self.told.ranks)
 
     @property
     def unseen(self) -> tuple[int, ...]:
@@ -225,7 +246,9 @@ def look(
     silent_seconds: float | None = None,
     overdue: bool = False,
 ) -> JobView:
-    """Put a pair of snapshots side by side."""
+    """Put a pair of snapshots side by side, of whole looks the newest that belong together."""
+    stretch = newest_stretch((first, second), samples, catalogue=catalogue, source_line=source_line)
+    (first, second), samples = stretch.pair, stretch.samples
     latest, earlier = (second, first) if second is not None else (first, None)
     remembered: dict[tuple[str, int], str | None] = {}
 
@@ -235,10 +258,13 @@ def look(
         return remembered[file, line]
 
     old = {rank.rank: rank for rank in earlier.ranks} if earlier else {}
-    views = [
-        _rank_view(rank, old.get(rank.rank), catalogue, line_of)
-        for rank in sorted(latest.ranks, key=lambda rank: rank.rank)
-    ]
+    ordered = sorted(latest.ranks, key=lambda rank: rank.rank)
+    views = [_rank_view(rank, old.get(rank.rank), catalogue, line_of) for rank in ordered]
+    programs = _programs(views, catalogue)
+    if programs:
+        views = [_rank_view(rank, old.get(rank.rank), catalogue, line_of, programs) for rank in ordered]
+    if stretch.history:
+        views = [_with_looks_between(view, samples, catalogue, line_of) for view in views]
     settled = tuple(_settle(views))
     elsewhere = {view.rank for view in settled if view.gone or _is_elsewhere(view)}
     loops = looping_ranks(samples, catalogue=catalogue, source_line=line_of)
@@ -257,6 +283,7 @@ def look(
         samples=samples,
         silent_seconds=silent_seconds,
         overdue=overdue,
+        stretch=stretch,
     )
 
 
@@ -296,17 +323,40 @@ def _read_waits(
 
 
 def _rank_view(
-    rank: RankSnapshot, old: RankSnapshot | None, catalogue: Catalogue, source_line: SourceLine
+    rank: RankSnapshot,
+    old: RankSnapshot | None,
+    catalogue: Catalogue,
+    source_line: SourceLine,
+    programs: Collection[Root] = (),
 ) -> RankView:
     if old is not None and not _same(old, rank):
         old = None
-    position = read_position(rank, catalogue=catalogue, source_line=source_line)
-    before = read_position(old, catalogue=catalogue, source_line=source_line) if old is not None else None
+    read = functools.partial(read_position, catalogue=catalogue, source_line=source_line, programs=programs)
+    position, before = read(rank), read(old) if old is not None else None
     others = any(not thread.is_main and not catalogue.is_auxiliary(thread) for thread in rank.threads)
     activity = measure(old, rank, other_threads=others)
     inside = open_call(rank.record)
     waiting = position.waiting if position else None
     return RankView(rank, old, position, before, activity, waiting, inside)
+
+
+def _with_looks_between(
+    view: RankView, samples: Sequence[JobSnapshot], catalogue: Catalogue, source_line: SourceLine
+) -> RankView:
+    """What whole looks between the pair's show: a loop comes back to where it was."""
+    between = [one for sample in samples for one in sample.ranks if one.rank == view.rank]
+    places = (read_position(one, catalogue=catalogue, source_line=source_line) for one in between)
+    position = view.position
+    return replace(
+        view,
+        strayed=position is not None and any(one is not None and one.path != position.path for one in places),
+    )
+
+
+def _programs(views: Iterable[RankView], catalogue: Catalogue) -> set[Root]:
+    """What threads began in that wait for ranks in place of their main threads."""
+    waiting = [view.position for view in views if view.position is not None and view.waiting is not None]
+    return {root for position in waiting if (root := program_root(position, catalogue)) is not None}
 
 
 def _is_elsewhere(view: RankView) -> bool:

@@ -1,7 +1,8 @@
 """``diag analyze``: explain a job that runs (a fresh pair of snapshots), has ended, or left dumps.
 
 What a name means, in this order: a job folder; a file or folder that exists is dumps; a run id or its
-beginning, of the stored jobs first, then of what runs on this host.
+beginning, of the stored jobs first, then of what runs on this host. A job that runs is looked at; what is
+stored of it is shown when it does not.
 """
 
 from __future__ import annotations
@@ -13,17 +14,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from rankscope.diag.chosen import all_jobs, jobs_called, jobs_of_pids
+from rankscope.diag.chosen import all_jobs, find_named, jobs_of_pids
 from rankscope.diag.classify import Catalogue, diagnose
+from rankscope.diag.classify.log_words import with_log_facts
 from rankscope.diag.commands.analyze_output import say, say_lost, show
 from rankscope.diag.commands.analyze_stored import stored_incidents, stored_of_job
 from rankscope.diag.commands.at_once import at_once
-from rankscope.diag.commands.flags import VerbParser, add_look_flags, add_pid_flag
+from rankscope.diag.commands.flags import VerbParser, add_look_flags, add_pid_flag, named
 from rankscope.diag.discover.found import FoundJob, FoundPids
-from rankscope.diag.dumps import DumpedJob, read_jobs
+from rankscope.diag.dumps import DumpedJob, Problem, read_jobs
 from rankscope.diag.dumps.find import STANDARD_INPUT
 from rankscope.diag.errors import UsageError
-from rankscope.diag.live import running_job, source_line, take_pair
+from rankscope.diag.live import source_line, take_pair
 from rankscope.diag.model import Diagnosis
 from rankscope.diag.store.events import iso_time
 from rankscope.diag.store.incidents import IncidentFolder
@@ -58,13 +60,16 @@ def prepare_parser() -> argparse.ArgumentParser:
     )
     add_pid_flag(parser)
     parser.add_argument("--json", action="store_true", help="machine-readable, one object a job")
-    parser.add_argument("--incident", metavar="ID", help="a stored incident of the job")
+    parser.add_argument("--incident", type=named, metavar="ID", help="a stored incident of the job")
     parser.add_argument("--all", action="store_true", help="all stored incidents of the job, oldest first")
-    parser.add_argument("--catalogue", metavar="FILE", help="a TOML file with frame patterns of your own")
+    parser.add_argument(
+        "--catalogue", type=named, metavar="FILE", help="a TOML file with frame patterns of your own"
+    )
     parser.add_argument(
         "--user-code",
         action="append",
         default=[],
+        type=named,
         metavar="PATH",
         help="code below PATH is yours although it is installed (for the culprit's line)",
     )
@@ -132,35 +137,36 @@ def _analyze_dumps(names: Sequence[str], options: argparse.Namespace) -> Sequenc
     folders = [name for name in names if name != STANDARD_INPUT and is_job_folder(Path(name))]
     if folders:
         raise UsageError(f"{folders[0]} is a job folder: name it alone, or one of its incidents")
-    jobs = read_jobs([Path(name) for name in names])
+    jobs = read_jobs([Path(name) for name in names], say=say)
     for job in jobs:
         for note in job.notes:
             say(note)
-    say_lost([problem for job in jobs for problem in job.problems], full=options.full)
-    return [_diagnose(job, options) for job in jobs]
+    told = [_diagnose(job, options) for job in jobs]
+    problems = [problem for job in jobs for problem in job.problems]
+    problems += [Problem("", what, count) for _, unused in told for what, count in unused.items()]
+    say_lost(problems, full=options.full)
+    return [diagnosis for diagnosis, _ in told]
 
 
-def _diagnose(job: DumpedJob, options: argparse.Namespace) -> Diagnosis:
-    return diagnose(
+def _diagnose(job: DumpedJob, options: argparse.Namespace) -> tuple[Diagnosis, dict[str, int]]:
+    """The diagnosis, and what of the log lines nothing used."""
+    diagnosis = diagnose(
         job.pair,
         catalogue=_catalogue(options),
         source_line=source_line,
         time=iso_time(job.pair[0].time or time.time()),
         samples=job.samples,
     )
+    return with_log_facts(diagnosis, job.facts)
 
 
 def _analyze_named(name: str, options: argparse.Namespace) -> Sequence[Diagnosis]:
-    try:
-        folder = find_job(name)
-    except UsageError:
-        if options.incident or options.all:
-            raise
-        return _analyze_all(jobs_called(name), options)
     if options.incident or options.all:
-        return _stored(folder, options)
-    running = running_job(folder)
-    return _stored(folder, options) if running is None else _analyze_all(FoundPids((running,)), options)
+        return _stored(find_job(name), options)
+    found = find_named(name)
+    if found.jobs or found.folder is None:
+        return _analyze_all(FoundPids(found.jobs), options)
+    return _stored(found.folder, options)
 
 
 def _stored(folder: JobFolder, options: argparse.Namespace) -> Sequence[Diagnosis]:

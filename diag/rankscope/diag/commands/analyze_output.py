@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TextIO
 
 from rankscope.diag.dumps.problem import Problem
-from rankscope.diag.errors import StoreError
 from rankscope.diag.model import Diagnosis
 from rankscope.diag.report import render_json
 from rankscope.diag.report.text import inert
+from rankscope.diag.streams import answer, tell
 
 _SHOWN_INPUTS: Final = 3
 
 
 def say(text: str) -> None:
     """One line on stderr."""
-    if sys.stderr is not None:
-        sys.stderr.write(f"diag analyze: {inert(text)}\n")
+    tell(f"diag analyze: {inert(text)}\n")
 
 
 def say_lost(problems: Sequence[Problem], *, full: bool) -> None:
@@ -43,30 +41,19 @@ def show(diagnosis: Diagnosis, *, as_json: bool, full: bool) -> None:
     Raises:
         StoreError: it cannot be written (a full disk).
     """
-    if sys.stdout is None:
-        return
-    try:
-        _print(diagnosis, as_json=as_json, full=full)
-    except BrokenPipeError:
-        # The reader has seen enough; the verdict is the exit status all the same.
-        sys.stdout = None
-    except OSError as error:
-        sys.stdout = None
-        raise StoreError(f"the answer cannot be written: {error.strerror or error}") from error
+    answer(lambda out: _print(diagnosis, out, as_json=as_json, full=full))
 
 
-def _print(diagnosis: Diagnosis, *, as_json: bool, full: bool) -> None:
+def _print(diagnosis: Diagnosis, out: TextIO, *, as_json: bool, full: bool) -> None:
     if as_json:
-        sys.stdout.buffer.write(render_json(diagnosis) + b"\n")
-        sys.stdout.buffer.flush()
+        out.buffer.write(render_json(diagnosis) + b"\n")
         return
     from rich.console import Console
 
     from rankscope.diag.report.text import render_text
 
     try:
-        render_text(diagnosis, console=Console(highlight=False), full=full)
-        sys.stdout.flush()
+        render_text(diagnosis, console=Console(file=out, highlight=False), full=full)
     except SystemExit:
         # That is how rich says that the reader has gone.
         raise BrokenPipeError from None

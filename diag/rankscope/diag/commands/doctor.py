@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import functools
 import socket
-import sys
 import textwrap
 import time
 from collections.abc import Sequence
@@ -18,10 +17,11 @@ from typing import Final
 
 import msgspec
 
-from rankscope.diag.commands.flags import VerbParser, seconds
+from rankscope.diag.commands.flags import VerbParser, named, seconds
 from rankscope.diag.doctor import Finding, Status
 from rankscope.diag.doctor.apart import Check, run_apart
 from rankscope.diag.model import SCHEMA
+from rankscope.diag.streams import answer
 
 SUMMARY = "is this host ready: can ranks be read, records be stored"
 EXIT_READY: Final = 0
@@ -57,10 +57,18 @@ def prepare_parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="machine-readable, one object")
     parser.add_argument(
         "--shared",
+        type=named,
         metavar="DIR",
         help="a folder that all nodes should share: leaves a marker, lists the others'",
     )
-    parser.add_argument("--port", type=_port, metavar="N", help="a port that should be free (--diag-port)")
+    parser.add_argument(
+        "--port",
+        type=_port,
+        action="append",
+        default=[],
+        metavar="N",
+        help="a port that should be free (--diag-port); may be given again",
+    )
     parser.add_argument(
         "--timeout",
         type=seconds,
@@ -81,12 +89,15 @@ def main(arguments: Sequence[str]) -> int:
     findings: list[Finding] = []
     for found in run_apart(_checks(options)):
         if not options.json:
-            _print(found, after=findings)
+            _show(_lines(found, after=findings))
         findings += found
     if options.json:
-        sys.stdout.buffer.write(msgspec.json.encode(_answer(findings)) + b"\n")
-        sys.stdout.buffer.flush()
+        _show(msgspec.json.encode(_answer(findings)).decode())
     return exit_code(findings)
+
+
+def _show(text: str) -> None:
+    answer(lambda out: print(text, file=out))
 
 
 def exit_code(findings: Sequence[Finding]) -> int:
@@ -137,31 +148,21 @@ def _answer(findings: Sequence[Finding]) -> Answer:
     return Answer(socket.gethostname(), now, worst.status, tuple(findings))
 
 
-def _print(findings: Sequence[Finding], *, after: Sequence[Finding]) -> None:
+def _lines(findings: Sequence[Finding], *, after: Sequence[Finding]) -> str:
     """Status, subject, value, and below it the remedy, once."""
+    shown: list[str] = []
     for finding in findings:
         lines = textwrap.wrap(finding.value, _WIDTH - _INDENT, break_long_words=False, break_on_hyphens=False)
-        print(f"{finding.status:<5} {finding.what:<16}  {lines[0] if lines else ''}")
+        shown.append(f"{finding.status:<5} {finding.what:<16}  {lines[0] if lines else ''}".rstrip())
         is_known = bool(finding.remedy) and any(finding.remedy == other.remedy for other in after)
         remedy = ["as above"] if is_known else finding.remedy.splitlines()
         below = [*lines[1:], *(f"{'   ' if place else '-> '}{line}" for place, line in enumerate(remedy))]
-        for line in below:
-            print(f"{'':{_INDENT}}{line}")
-    sys.stdout.flush()
+        shown += [f"{'':{_INDENT}}{line}" for line in below]
+    return "\n".join(shown)
 
 
 def _port(text: str) -> int:
-    port = int(text) if text.isascii() and text.isdigit() else 0
+    port = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(_MOST_PORT)) else 0
     if not 0 < port <= _MOST_PORT:
         raise argparse.ArgumentTypeError(f"{text!r}: 1 to {_MOST_PORT} expected")
     return port
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r}: a positive number of seconds expected")
-    return seconds

@@ -24,12 +24,26 @@ def seconds(text: str) -> float:
     """A time as a flag takes it, more than 0 and at most a day.
 
     Raises:
-        ValueError: it is none.
+        argparse.ArgumentTypeError: it is none.
     """
-    value = float(text)
-    if not 0 < value < _LONGEST:
-        raise ValueError
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= _LONGEST:
+        raise argparse.ArgumentTypeError(f"{text!r}: seconds expected, more than 0 and at most {_LONGEST:g}")
     return value
+
+
+def named(text: str) -> str:
+    """A path, pattern or name: anything but nothing, which a shell gives for a variable that is not set.
+
+    Raises:
+        argparse.ArgumentTypeError: it is empty.
+    """
+    if not text:
+        raise argparse.ArgumentTypeError("a name expected, and this is empty")
+    return text
 
 
 def add_pid_flag(parser: argparse.ArgumentParser) -> None:

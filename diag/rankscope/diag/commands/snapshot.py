@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import socket
-import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from typing import Final
 from rankscope.diag.chosen import all_jobs, jobs_called, jobs_of_pids
 from rankscope.diag.classify import Catalogue
 from rankscope.diag.commands.at_once import at_once
-from rankscope.diag.commands.flags import VerbParser, add_look_flags, add_pid_flag
+from rankscope.diag.commands.flags import VerbParser, add_look_flags, add_pid_flag, named
 from rankscope.diag.discover.found import FoundJob, FoundPids
 from rankscope.diag.errors import StoreError, UsageError
 from rankscope.diag.live import take_pair
@@ -27,6 +26,7 @@ from rankscope.diag.model import JobSnapshot
 from rankscope.diag.ranks import fold_ranks
 from rankscope.diag.source_lines import SourceReader, with_sources
 from rankscope.diag.store.look import LookFolder
+from rankscope.diag.streams import answer, tell
 
 SUMMARY = "store this host's evidence in a folder, for analyze elsewhere"
 _NOBODY: Final = "nothing"
@@ -61,7 +61,11 @@ def prepare_parser() -> argparse.ArgumentParser:
         help="run id (or its beginning) or job folder; nothing: all training jobs of this host",
     )
     parser.add_argument(
-        "-o", "--output", required=True, metavar="DIR", help="folder to write into; hosts may share it"
+        *("-o", "--output"),
+        required=True,
+        type=named,
+        metavar="DIR",
+        help="folder to write into; hosts may share it",
     )
     add_pid_flag(parser)
     parser.add_argument("--json", action="store_true", help="machine-readable, one object a job")
@@ -80,10 +84,10 @@ def main(arguments: Sequence[str]) -> int:
         raise UsageError("give a job or --pid, not both")
     found = _found(options)
     for line in (*found.problems, *(note for job in found.jobs for note in job.notes)):
-        sys.stderr.write(f"diag snapshot: {line}\n")
+        tell(f"diag snapshot: {line}\n")
     host = socket.gethostname()
     for written in at_once(found.jobs, lambda job, stop: _store(job, host, options, stop)):
-        _tell(written, as_json=options.json)
+        _show(written, as_json=options.json)
     return 0
 
 
@@ -124,15 +128,10 @@ def _store(job: FoundJob, host: str, options: argparse.Namespace, stop: threadin
     return _Written(job.job, folder.path, second)
 
 
-def _tell(written: _Written, *, as_json: bool) -> None:
+def _show(written: _Written, *, as_json: bool) -> None:
     """One line a job, on stdout: where, and whose evidence."""
-    if sys.stdout is None:
-        return
-    try:
-        sys.stdout.write(_line(written, as_json=as_json) + "\n")
-        sys.stdout.flush()
-    except BrokenPipeError:
-        sys.stdout = None
+    line = _line(written, as_json=as_json)
+    answer(lambda out: print(line, file=out))
 
 
 def _line(written: _Written, *, as_json: bool) -> str:

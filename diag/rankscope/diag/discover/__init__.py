@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rankscope.diag import proc
-from rankscope.diag.discover.candidates import Candidate, Seen, Table, look_at
+from rankscope.diag.discover.candidates import Candidate, Seen, Table, is_launcher, look_at
 from rankscope.diag.discover.found import FoundJob, FoundPids, FoundRank
 from rankscope.diag.discover.function_workers import function_jobs
 from rankscope.diag.discover.launches import jobs_of, ranks_among, topmost
@@ -26,7 +26,9 @@ __all__ = [
     "find_all",
     "find_jobs",
     "is_slot_of",
+    "jobs_exactly",
     "jobs_named",
+    "may_train",
     "progress_from_slot",
     "progress_of",
     "ranks_of_pids",
@@ -56,7 +58,7 @@ def jobs_named(name: str) -> tuple[FoundJob, ...]:
         UsageError: jobs of different names begin like that.
     """
     jobs = find_jobs()
-    exact = tuple(job for job in jobs if name in {job.run_id, job.job})
+    exact = jobs_exactly(name, jobs)
     if exact or not name:
         return exact
     similar = tuple(job for job in jobs if (job.run_id or job.job).startswith(name))
@@ -66,12 +68,25 @@ def jobs_named(name: str) -> tuple[FoundJob, ...]:
     return similar
 
 
+def jobs_exactly(name: str, jobs: Sequence[FoundJob]) -> tuple[FoundJob, ...]:
+    """Those jobs that have this run id, or this name."""
+    return tuple(job for job in jobs if name in {job.run_id, job.job})
+
+
+def may_train(pid: int) -> bool:
+    """Whether a process may be a rank although nothing names one: it has torch loaded, or may not be read."""
+    if proc.is_python(pid) is None:
+        entry = proc.process_table().get(pid)
+        return entry is not None and entry.comm.startswith("python")
+    return proc.maps_library(pid, "libtorch")
+
+
 def ranks_of_pids(pids: Sequence[int]) -> FoundPids:
     """The ranks that a user meant by naming processes.
 
     A given process is the rank that its environment or its stack names; a launcher (an agent, a shell)
-    stands for the ranks below it. When no process given has a rank, they are numbered in the order given,
-    with a warning.
+    stands for the ranks below it. When no process given has a rank, those that run Python, and launch no
+    ranks, are numbered in the order given, with a warning.
     """
     table = proc.process_table()
     problems: list[str] = []
@@ -129,9 +144,22 @@ def _unreadable(seen: Seen) -> tuple[str, ...]:
 
 
 def _number_them(entries: list[proc.ProcessEntry], problems: list[str]) -> FoundPids:
+    reasons = {entry.pid: _no_rank(entry.pid) for entry in entries}
+    problems += [
+        f"process {each.pid} ({each.comm}) {reasons[each.pid]}" for each in entries if reasons[each.pid]
+    ]
+    entries = [entry for entry in entries if not reasons[entry.pid]]
     if not entries:
         return FoundPids((), tuple(problems))
     listed = ",".join(str(entry.pid) for entry in entries)
     problems.append(f"no rank in the environment of process {listed}: numbered in the order given")
     ranks = tuple(FoundRank(rank, entry.pid, entry.start_ticks) for rank, entry in enumerate(entries))
-    return FoundPids((FoundJob(f"pid-{entries[0].parent}", ranks, len(ranks)),), tuple(problems))
+    job = FoundJob(f"pid-{entries[0].parent}", ranks, len(ranks), assumed=True)
+    return FoundPids((job,), tuple(problems))
+
+
+def _no_rank(pid: int) -> str:
+    """Why a process can be no rank, nor has one below it; ``""`` when it may be one."""
+    if proc.is_python(pid) is False:
+        return "runs no Python, and no rank runs below it"
+    return "launches ranks, and has none now" if is_launcher(pid) else ""

@@ -135,6 +135,11 @@ def is_fork_server(pid: int) -> bool:
     return bool(_FORK_SERVER.search(" ".join(proc.command_line(pid))))
 
 
+def is_launcher(pid: int) -> bool:
+    """Whether a process runs a program that launches ranks."""
+    return program_of(proc.command_line(pid)) in _LAUNCHERS
+
+
 def program_of(command: Sequence[str]) -> str:
     """Name of the module or script that a Python command line runs, ``""`` for none."""
     arguments = iter(command[1:])

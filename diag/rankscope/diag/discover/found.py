@@ -38,6 +38,9 @@ class FoundJob:
         job_dir: the job's folder, ``None`` for a job that was not started by Rankscope.
         run_id: ``TORCHELASTIC_RUN_ID``, ``None`` without.
         notes: what a reader of the answer must know: how ranks were numbered, if no variable said it.
+        meeting: ``MASTER_ADDR:MASTER_PORT``, ``""`` when not given: what tells launches of one name apart.
+        here: which ranks this host was given, as far as variables say; some of them may have ended.
+        assumed: whether nothing but the user's word says that these processes are ranks.
     """
 
     job: str
@@ -46,6 +49,13 @@ class FoundJob:
     job_dir: str | None = None
     run_id: str | None = None
     notes: tuple[str, ...] = ()
+    meeting: str = ""
+    here: tuple[range, ...] = ()
+    assumed: bool = False
+
+    def is_here(self, rank: int) -> bool:
+        """Whether a rank was started on this host, wherever its process is now."""
+        return any(rank in ranks for ranks in self.here)
 
 
 @dataclass(frozen=True, slots=True)

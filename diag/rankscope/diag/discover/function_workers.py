@@ -110,8 +110,12 @@ def _without_children(workers: list[Nameless], table: Table) -> list[Nameless]:
 
 def _launch_of(worker: Nameless, table: Table) -> _Launch:
     """What tells launches apart: the port where they meet, else the process that started them."""
-    address, port = worker.variables.get("MASTER_ADDR", ""), worker.variables.get("MASTER_PORT", "")
-    return (address, port) if port else ("", str(_starter(worker, table)))
+    return _meeting(worker) or ("", str(_starter(worker, table)))
+
+
+def _meeting(worker: Nameless) -> tuple[()] | _Launch:
+    port = worker.variables.get("MASTER_PORT", "")
+    return (worker.variables.get("MASTER_ADDR", ""), port) if port else ()
 
 
 def _starter(worker: Nameless, table: Table) -> int:
@@ -132,6 +136,7 @@ def _job(workers: Sequence[Nameless], said: Mapping[int, StackRank], table: Tabl
         ranks=tuple(sorted(found, key=lambda rank: rank.rank)),
         world_size=max(*ranks, world_size - 1) + 1,
         notes=(note,),
+        meeting=":".join(filter(None, _meeting(workers[-1]))),
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import PurePath
+from typing import Final
 from urllib.parse import unquote
 
 from rankscope.diag import proc
@@ -20,6 +21,8 @@ from rankscope.diag.discover.namespaces import beyond_root, own_number
 from rankscope.diag.discover.rank_variables import RankIdentity, task_of
 from rankscope.watchdog import environment as names
 
+_NO_RUN_ID: Final = "none"
+"""What torchrun calls a job that was given no ``--rdzv-id``."""
 Launch = tuple[str, str]
 
 
@@ -51,9 +54,21 @@ def jobs_of(ranks: Iterable[Candidate], table: Table) -> tuple[FoundJob, ...]:
         by_job.setdefault(_launch_of(candidate, table), []).append(candidate)
     used = Counter(name for name, _place in by_job)
     return tuple(
-        _job(name if used[name] == 1 else f"{name} (pid {found[0].entry.parent})", found)
+        _job(_shown(name, found, table) if used[name] > 1 or _is_nobodys(name, found) else name, found)
         for (name, _place), found in sorted(by_job.items())
     )
+
+
+def _is_nobodys(name: str, ranks: Iterable[Candidate]) -> bool:
+    """Whether a name is torch's own for a launch without one: another such may come and go beside it."""
+    return name == _NO_RUN_ID and not any(rank.variables.get(names.JOB_DIR) for rank in ranks)
+
+
+def _shown(name: str, ranks: list[Candidate], table: Table) -> str:
+    """A name with the process that launched the ranks: the nearest Python program above them."""
+    above = ancestors(ranks[0].pid, table)
+    launcher = next((pid for pid in above if proc.is_python(pid)), ranks[0].entry.parent)
+    return f"{name} (pid {launcher})"
 
 
 def _launchers(candidates: Mapping[int, Candidate], table: Table) -> set[int]:
@@ -126,7 +141,12 @@ def _launch_of(candidate: Candidate, table: Table) -> Launch:
     if folder:
         return unquote(PurePath(folder).name), folder
     name = candidate.identity.run_id or f"pid-{_launched_by(candidate, table)}"
-    return name, f"{variables.get('MASTER_ADDR', '')}:{variables.get('MASTER_PORT', '')}"
+    return name, _meeting(variables)
+
+
+def _meeting(variables: Mapping[str, str]) -> str:
+    port = variables.get("MASTER_PORT", "")
+    return f"{variables.get('MASTER_ADDR', '')}:{port}" if port else ""
 
 
 def _launched_by(candidate: Candidate, table: Table) -> int:
@@ -146,14 +166,31 @@ def _is_shell_of(task: tuple[str, str, str], pid: int) -> bool:
 def _job(job: str, candidates: list[Candidate]) -> FoundJob:
     ranks = tuple(sorted(map(_found_rank, candidates), key=lambda rank: rank.rank))
     sizes = (candidate.identity.world_size or 0 for candidate in candidates)
+    world_size = max(ranks[-1].rank + 1, *sizes)
+    here = (_ranks_here(candidate.identity, world_size) for candidate in candidates)
     folders = (candidate.variables.get(names.JOB_DIR) for candidate in candidates)
     return FoundJob(
         job=job,
         ranks=ranks,
-        world_size=max(ranks[-1].rank + 1, *sizes),
+        world_size=world_size,
         job_dir=next(filter(None, folders), None),
         run_id=next((candidate.identity.run_id for candidate in candidates), None),
+        meeting=_meeting(candidates[0].variables),
+        here=tuple(dict.fromkeys(ranks for ranks in here if ranks)),
     )
+
+
+def _ranks_here(identity: RankIdentity, world_size: int) -> range:
+    """The ranks that a rank's node was given; empty when that cannot be told.
+
+    Torch's agent gives a node ranks that follow each other; others may deal them out one by one.
+    """
+    size, local = identity.local_size or 0, identity.local_rank
+    if size >= world_size:
+        return range(world_size)
+    if identity.run_id is None or local is None or not local <= identity.rank:
+        return range(0)
+    return range(identity.rank - local, min(identity.rank - local + size, world_size))
 
 
 def _found_rank(candidate: Candidate) -> FoundRank:

@@ -16,14 +16,16 @@ import msgspec
 
 RUN_ID: Final = "TORCHELASTIC_RUN_ID"
 RESTART_COUNT: Final = "TORCHELASTIC_RESTART_COUNT"
-# Rank, world size, local rank; a set of variables is only ever read together.
+_OMPI: Final = ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE")
+# Rank, world size, local rank, ranks of the node; a set of variables is only ever read together.
 _VARIABLES: Final = (
-    ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
-    ("PMIX_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
-    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
-    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", *_OMPI),
+    ("PMIX_RANK", *_OMPI),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", ""),
 )
+_SLURM_NODES: Final = ("SLURM_STEP_NUM_NODES", "1")
 _MAX_DIGITS: Final = 10
 # What a starter of tasks gives each task, and what tells its tasks from another's.
 _TASKS: Final = (
@@ -46,6 +48,7 @@ class RankIdentity:
         restart_count: torch's restart count of the worker group.
         world_size: ranks of the job, ``None`` when not given.
         local_rank: rank on its node, ``None`` when not given.
+        local_size: ranks that its node was given, ``None`` when not said.
     """
 
     rank: int
@@ -54,6 +57,7 @@ class RankIdentity:
     restart_count: int = 0
     world_size: int | None = None
     local_rank: int | None = None
+    local_size: int | None = None
 
 
 class _TfTask(msgspec.Struct, frozen=True):
@@ -68,9 +72,10 @@ class _TfConfig(msgspec.Struct, frozen=True):
 
 def identify(environment: Mapping[str, str]) -> RankIdentity | None:
     """The rank that an environment names, ``None`` for none."""
-    for rank_name, size_name, local_name in _VARIABLES:
+    for rank_name, size_name, local_name, here_name in _VARIABLES:
         rank = _number(environment.get(rank_name))
         if rank is not None:
+            one_node = not here_name and environment.get(_SLURM_NODES[0]) == _SLURM_NODES[1]
             return RankIdentity(
                 rank=rank,
                 source=rank_name,
@@ -78,6 +83,7 @@ def identify(environment: Mapping[str, str]) -> RankIdentity | None:
                 restart_count=_number(environment.get(RESTART_COUNT)) or 0,
                 world_size=_number(environment.get(size_name)),
                 local_rank=_number(environment.get(local_name)),
+                local_size=_number(environment.get(size_name if one_node else here_name)),
             )
     config = environment.get("TF_CONFIG")
     return _identify_tensorflow(config) if config else None

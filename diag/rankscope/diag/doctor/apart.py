@@ -12,7 +12,8 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -55,36 +56,62 @@ class _Running:
 def run_apart(checks: Sequence[Check]) -> Generator[Sequence[Finding]]:
     """Run checks at the same time and give each one's findings, in the order of the checks.
 
-    Every process is ended, and collected if it can be, when the generator is exhausted or closed. To be
-    called before this process has threads: it forks.
+    As many at a time as this process may have descriptors and children for; one that cannot be started even
+    alone is not known. Every process is ended, and collected if it can be, when its findings have been given
+    or the generator is closed. To be called before this process has threads: it forks.
     """
-    running: list[_Running] = []
+    waiting, running = deque(checks), deque[_Running]()
     try:
-        running.extend(map(_start, checks))
-        for one in running:
-            yield _result(one)
+        while waiting or running:
+            trouble = _start_some(waiting, running)
+            if running:
+                found = _result(running[0])
+                _end([running.popleft()])
+                yield found
+            else:
+                check = waiting.popleft()
+                yield [unknown(check.what, f"cannot be started: {trouble}", needed=check.needed)]
     finally:
         _end(running)
 
 
-def _start(check: Check) -> _Running:
+def _start_some(waiting: deque[Check], running: deque[_Running]) -> str:
+    """Start what can be started now; returns why no more could."""
+    while waiting:
+        try:
+            running.append(_start(waiting[0], [one.fd for one in running]))
+        except OSError as error:
+            return error.strerror or str(error)
+        waiting.popleft()
+    return ""
+
+
+def _start(check: Check, others: Sequence[int]) -> _Running:
     reading, writing = os.pipe2(os.O_CLOEXEC)
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError:
+        os.close(reading)
+        os.close(writing)
+        raise
     if pid == 0:
         # Nothing of the parent may run in here: no exit handler, no flush of what it has yet to print.
         with contextlib.suppress(BaseException):
-            _child(check, writing)
+            _child(check, writing, (reading, *others))
         os._exit(0)
     os.close(writing)
     return _Running(check, pid, reading, time.monotonic() + check.timeout)
 
 
-def _child(check: Check, writing: int) -> None:
+def _child(check: Check, writing: int, unneeded: Sequence[int]) -> None:
     os.setpgid(0, 0)
-    null = os.open(os.devnull, os.O_RDWR)
-    for fd in (0, 1, 2):
-        os.dup2(null, fd)
+    for fd in unneeded:  # the check may need them: their number is limited
+        os.close(fd)
     try:
+        null = os.open(os.devnull, os.O_RDWR)
+        for fd in (0, 1, 2):
+            os.dup2(null, fd)
+        os.close(null)
         findings = list(check.run())
     except Exception as error:  # noqa: BLE001 - the edge of a process: whatever it is, it is told
         findings = [unknown(check.what, f"{type(error).__name__}: {error}", needed=check.needed)]
@@ -111,7 +138,7 @@ def _result(one: _Running) -> Sequence[Finding]:
         return [unknown(one.check.what, why, needed=one.check.needed)]
 
 
-def _end(running: Sequence[_Running]) -> None:
+def _end(running: Iterable[_Running]) -> None:
     """End what still runs; what the kernel holds is left to it."""
     deadline = time.monotonic() + _KILL_SECONDS
     for one in running:
@@ -122,7 +149,7 @@ def _end(running: Sequence[_Running]) -> None:
         os.close(one.fd)
     for one in running:
         while _lives(one.pid) and time.monotonic() < deadline:
-            time.sleep(0.005)
+            time.sleep(0.001)
 
 
 def _lives(pid: int) -> bool:

@@ -77,11 +77,10 @@ def judge_clock(status: int | None) -> Sequence[Finding]:
     return [Finding("clock", "ok", "synchronised")]
 
 
-def check_ports(port: int | None) -> Sequence[Finding]:
-    """The loopback address, and a port that the health server shall have."""
+def check_ports(ports: Sequence[int]) -> Sequence[Finding]:
+    """The loopback address, and ports that the health server shall have."""
     findings = [_try_port("127.0.0.1", 0, "loopback", needed=True)]
-    if port is not None:
-        findings.append(_try_port("", port, f"port {port}", needed=False))
+    findings += [_try_port("", port, f"port {port}", needed=False) for port in dict.fromkeys(ports)]
     return findings
 
 

@@ -20,6 +20,7 @@ from rankscope.diag.read import LogFact
 _SIGTERM: Final = -15
 _RAISED: Final = 1
 """Python's exit status after an uncaught exception."""
+_SOME_GROUP: Final = "?"
 _BEFORE: Final = 0.001  # seconds: torchrun's times are whole seconds, its root is the first of them
 
 
@@ -97,11 +98,21 @@ def records_of(facts: Sequence[LogFact]) -> dict[int, FlightRecord]:
     found: dict[int, list[FlightRecord]] = defaultdict(list)
     for fact in facts:
         if fact.record is not None and fact.rank is not None:
-            found[fact.rank].append(fact.record)
+            found[fact.rank].append(_in_a_group(fact, fact.record))
         if fact.other is not None:
             rank, record = fact.other
-            found[rank].append(record)
+            found[rank].append(_in_a_group(fact, record))
     return {rank: _joined(records) for rank, records in found.items()}
+
+
+def _in_a_group(fact: LogFact, record: FlightRecord) -> FlightRecord:
+    """Debug mode's words name no group, and speak of two ranks in one: its numbers are compared there."""
+    if fact.kind != "mismatch":
+        return record
+    entries = tuple(
+        msgspec.structs.replace(entry, group=entry.group or _SOME_GROUP) for entry in record.entries
+    )
+    return msgspec.structs.replace(record, entries=entries)
 
 
 def completed(record: FlightRecord | None, lines: FlightRecord | None) -> FlightRecord | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from rankscope.diag.dumps.inputs import MACHINERY
 from rankscope.diag.dumps.names import natural
 from rankscope.diag.errors import UsageError
 
@@ -71,7 +72,10 @@ def find_inputs(paths: Sequence[Path]) -> Found:
     search = _Search(is_one_of_several=len(paths) > 1)
     for path in paths:
         search.add(path)
-    ordered = sorted(search.files.values(), key=lambda file: natural(file.shown))
+    named = sorted(
+        (file for file in search.files.values() if file.parts), key=lambda file: natural(file.shown)
+    )
+    ordered = [*named, *(file for file in search.files.values() if not file.parts)]
     return Found(tuple(ordered), tuple(search.stored), search.left_out)
 
 
@@ -98,8 +102,12 @@ class _Search:
         elif path.name in SNAPSHOT_NAMES:
             self.stored[path.parent.resolve()] = None
         else:
+            shown = _written([str(path)])[0]
+            # A pipe that the shell made (``<(kubectl logs a)``) has a number that is the shell's.
             parts = _written(part for part in path.parts if part not in ("/", ".", ".."))
-            self.files.setdefault(path.resolve(), InputFile(path, parts, str(path), is_named=True))
+            is_nameless = path.is_fifo() or path.is_char_device() or path.parts[:2] in MACHINERY
+            file = InputFile(path, () if is_nameless else parts, shown, is_named=True)
+            self.files.setdefault(path.resolve(), file)
 
     def _add_below(self, root: Path, path: Path) -> None:
         """A file that lies in a folder."""

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from rankscope.diag.dumps.ends import completed, ends_that_count, exits, records_of
+from rankscope.diag.dumps.name_ranks import settled
 from rankscope.diag.dumps.names import NameFacts
 from rankscope.diag.dumps.pieces import Piece, Pieces, Source
 from rankscope.diag.dumps.placing import place
@@ -55,8 +56,11 @@ def gather(sources: Sequence[Source], *, job: str = "", time: float = 0.0) -> Ga
         job: name for the job.
         time: when it was, unix seconds.
     """
+    notes: list[str] = []
+    sources = settled(sources, notes)
     pieces = place(sources)
-    notes, unplaced = list(pieces.notes), Counter(pieces.unplaced)
+    notes += pieces.notes
+    unplaced = Counter(pieces.unplaced)
     texts = SourceTexts(piece.dump.threads for piece in pieces.dumps)
     looks = timelines(pieces.dumps, texts, unplaced)
     ends, note = ends_that_count(exits(pieces.facts), _with_stacks(looks))

@@ -8,9 +8,13 @@ proportion (a bomb) is read to the limit. Both are told through ``note``. It kno
 from __future__ import annotations
 
 import bz2
+import errno
 import lzma
 import os
+import select
+import stat
 import sys
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,6 +26,10 @@ _PIECE: Final = 1 << 9  # of zstd's input at a time: its blocks of 4 bytes may s
 _WINDOW: Final = 1 << 27  # most memory that a zstd frame may ask for: what ``zstd --long`` takes
 _XZ_MEMORY: Final = 1 << 28
 _NESTED: Final = 2
+_NULL_DEVICE: Final = (1, 3)
+_PERIOD_MS: Final = 50
+MACHINERY: Final = (("/", "dev"), ("/", "proc"))
+"""Where the kernel's own files lie; a pipe there is one that this process was given."""
 _NO_NOTE: Final[Callable[[str], None]] = lambda _: None  # noqa: E731
 
 
@@ -33,29 +41,39 @@ class Limits:
         free_bytes: whatever its size, so much is read.
         ratio: beyond that, so many bytes for each compressed one. Logs of training jobs have 5 to 40, one
             line that repeats for ever reaches 1,000 with gzip.
+        writer_seconds: how long a named pipe is waited for to be written to.
     """
 
     free_bytes: int = 1 << 30
     ratio: int = 250
+    writer_seconds: float = 60.0
 
 
 def chunks_of(
-    path: Path | None, *, note: Callable[[str], None] = _NO_NOTE, limits: Limits | None = None
+    path: Path | None,
+    *,
+    note: Callable[[str], None] = _NO_NOTE,
+    say: Callable[[str], None] = _NO_NOTE,
+    limits: Limits | None = None,
 ) -> Iterator[bytes]:
     """Read an input.
 
     Args:
         path: the file, ``None`` for standard input.
         note: told, in one line, why an input was not read to its end.
+        say: told at once what is being waited for.
         limits: of compressed data.
 
     Yields:
         Chunks of some hundred KiB, none empty.
 
     Raises:
-        OSError: it cannot be opened, or not a byte of it can be read.
+        OSError: it cannot be opened, is a device without an end, or not a byte of it can be read.
+        TimeoutError: nobody writes to a named pipe.
     """
-    chunks = _standard_input() if path is None else _file(path, note)
+    chunks = (
+        _standard_input() if path is None else _file(path, note, say, (limits or Limits()).writer_seconds)
+    )
     counted = _Counted(chunks)
     data: Iterator[bytes] = counted
     for _ in range(_NESTED):
@@ -82,13 +100,20 @@ class _Counted(Iterator[bytes]):
 
 def _standard_input() -> Iterator[bytes]:
     with os.fdopen(os.dup(sys.stdin.fileno()), "rb", buffering=0) as file:
+        _refuse_device(file.fileno())
         while chunk := file.read(_CHUNK):
             yield chunk
 
 
-def _file(path: Path, note: Callable[[str], None]) -> Iterator[bytes]:
+def _file(
+    path: Path, note: Callable[[str], None], say: Callable[[str], None], writer_seconds: float
+) -> Iterator[bytes]:
     size = 0
-    with path.open("rb", buffering=0) as file:
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb", buffering=0) as file:
+        _refuse_device(file.fileno())
+        if stat.S_ISFIFO(os.fstat(file.fileno()).st_mode) and path.parts[:2] not in MACHINERY:
+            yield from _first_of_pipe(file.fileno(), path, say, writer_seconds)
+        os.set_blocking(file.fileno(), True)
         while True:
             try:
                 chunk = file.read(_CHUNK)
@@ -101,6 +126,44 @@ def _file(path: Path, note: Callable[[str], None]) -> Iterator[bytes]:
                 return
             size += len(chunk)
             yield chunk
+
+
+def _refuse_device(file: int) -> None:
+    """A device has no end: only a terminal has somebody who gives it one, and ``/dev/null`` has no beginning.
+
+    Raises:
+        OSError: it is one.
+    """
+    found = os.fstat(file)
+    is_device = stat.S_ISCHR(found.st_mode) or stat.S_ISBLK(found.st_mode)
+    if is_device and not os.isatty(file) and found.st_rdev != os.makedev(*_NULL_DEVICE):
+        raise OSError(errno.EINVAL, "it is a device, and no dump")
+
+
+def _first_of_pipe(
+    file: int, path: Path, say: Callable[[str], None], writer_seconds: float
+) -> Iterator[bytes]:
+    """What a named pipe gives first, as soon as somebody writes to it."""
+    began = time.monotonic()
+    has_said = False
+    while True:
+        try:
+            chunk = os.read(file, _CHUNK)
+        except BlockingIOError:
+            return  # somebody has opened it, and has not written yet
+        if chunk:
+            yield chunk
+            return
+        waiter = select.poll()
+        waiter.register(file, select.POLLIN)
+        if any(event & select.POLLHUP for _, event in waiter.poll(_PERIOD_MS)):
+            return  # it was written to, and closed
+        waited = time.monotonic() - began
+        if waited >= writer_seconds:
+            raise TimeoutError(errno.ETIMEDOUT, f"nobody wrote to this pipe within {writer_seconds:.0f} s")
+        if not has_said and waited >= min(1.0, writer_seconds / 2):
+            has_said = True
+            say(f"{path}: waiting for a writer")
 
 
 def _head(chunks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:

@@ -6,7 +6,7 @@ The shell of this room: it opens files, one after the other, each as a stream.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,11 +60,12 @@ def read_dumps(paths: Sequence[Path]) -> DumpedJob:
     return next(iter(jobs))
 
 
-def read_jobs(paths: Sequence[Path]) -> tuple[DumpedJob, ...]:
+def read_jobs(paths: Sequence[Path], *, say: Callable[[str], None] = lambda _: None) -> tuple[DumpedJob, ...]:
     """Read dumps; stored snapshots may be of several jobs, all other files are of one.
 
     Args:
         paths: files and folders; ``-`` is standard input.
+        say: told at once what is being waited for.
 
     Raises:
         UsageError: a path does not exist, or no file can be read.
@@ -76,19 +77,19 @@ def read_jobs(paths: Sequence[Path]) -> tuple[DumpedJob, ...]:
     ]
     stored, unreadable = read_stored(found.stored)
     problems += [Problem(where, what) for where, what in unreadable.items()]
-    sources = _read_files(found, problems)
+    sources = _read_files(found, problems, say)
     if not sources and not stored:
         raise UsageError(_nothing(paths, problems))
     gathered = gather(sources, job=_job_name(paths), time=_newest(found)) if sources else None
     return _jobs(stored, gathered, problems)
 
 
-def _read_files(found: Found, problems: list[Problem]) -> list[Source]:
+def _read_files(found: Found, problems: list[Problem], say: Callable[[str], None]) -> list[Source]:
     sources: list[Source] = []
     for file in found.files:
         cut_off: list[str] = []
         try:
-            contents = read_contents(chunks_of(file.path, note=cut_off.append))
+            contents = read_contents(chunks_of(file.path, note=cut_off.append, say=say))
         except OSError as error:
             problems.append(Problem(file.shown, f"cannot be read: {error.strerror or error}"))
             continue

@@ -12,18 +12,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from rankscope.diag.dumps.numbers import counts_from_zero
 from rankscope.diag.ranks import MAX_RANKS
 
-_RANK: Final = re.compile(r"(local[ _.-]?)?(rank)[ _.=-]?(\d{1,7})(?!\d)", re.IGNORECASE)
+_RANK: Final = re.compile(
+    r"(local[ _.-]?)?((?<![a-z])(?:tp|pp|dp|ep|cp|sp|mp|fsdp|node|group|role|machine|agent|host)[ _.-]?)?"
+    r"rank[ _.=-]?(\d{1,7})(?!\d)",
+    re.IGNORECASE,
+)
+"""A rank in a dimension of a mesh, or of a node, is none of the job."""
 _WORKER: Final = re.compile(r"(?<![a-z])(worker)[ _.=-]?(\d{1,7})(?!\d)", re.IGNORECASE)
+_HEAD: Final = re.compile(r"(?<![a-z])(master|chief)[ _.=-]?(0)(?!\d)", re.IGNORECASE)
+"""The pod of rank 0; where there is one, worker 0 is rank 1."""
 _CHILD: Final = re.compile(r"(?<![a-z])child[ _.-]?(\d{1,8})(?!\d)", re.IGNORECASE)
 _SAMPLE: Final = re.compile(
     r"(?:^|[._-])(?:t|s|sample|snap|snapshot|look|iter|round|dump|shot)[_-]?(\d{1,7})(?=[._-]|$)",
     re.IGNORECASE,
 )
-_MOMENT: Final = re.compile(r"(?:^|[._-])(\d{8})[T_-]?(\d{4,6})Z?(?=[._-]|$)")
+_MOMENT: Final = re.compile(
+    r"(?:^|[._-])(\d{4})-?(\d\d)-?(\d\d)[T_-]?(\d\d)[-:.]?(\d\d)(?:[-:.]?(\d\d))?Z?(?=[._-]|$)"
+)
+_ADDRESS: Final = re.compile(r"(?<![\d.-])(?:ip-)?(?:\d{1,3}[.-]){3}\d{1,3}(?![\d])")
 _ATTEMPT: Final = re.compile(r"attempt_(\d{1,6})", re.IGNORECASE)
 _NUMBER: Final = re.compile(r"(?:^|[^0-9])(\d{1,7})$")
+_FIRST_NUMBER: Final = re.compile(r"(\d{1,7})[._-]")
 _COUNT: Final = re.compile(r"[._-](\d{1,3})(?=[._-]|$)")
 """Behind the rank: ``rank0.1``; longer numbers are pids."""
 _OF_HOW_MANY: Final = re.compile(r"[._-]?of[._-]?\d+", re.IGNORECASE)
@@ -43,8 +55,6 @@ _ENDINGS: Final = re.compile(
 _GENERIC: Final = frozenset(
     {"samples", "dumps", "dump", "stacks", "traces", "logs", "log", "nodes", "out", "tmp", "data"}
 )
-_SPARSE: Final = 64
-"""So many times as many ranks as files are no ranks: those numbers are pids or times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +62,10 @@ class NameFacts:
     """What a name says.
 
     Attributes:
-        rank: the rank, ``None`` when it does not say; is_local: it may be a rank on its node.
+        rank: the rank, ``None`` when it does not say.
+        is_local: the rank may be one on its node.
+        is_sure: the name says *rank*, and of nothing else; *worker* and *master* may number pods.
+        is_head: the rank is that of a master, whose workers are counted from 0 once more.
         child: pid of a child process of the rank, 0 for the rank itself.
         sample: which look at the same processes, ascending; ``None`` when not said.
         node: host, ``""`` when not said.
@@ -66,6 +79,8 @@ class NameFacts:
 
     rank: int | None = None
     is_local: bool = False
+    is_sure: bool = False
+    is_head: bool = False
     child: int = 0
     sample: int | None = None
     node: str = ""
@@ -87,22 +102,33 @@ def read_name(parts: Sequence[str]) -> NameFacts:
     *folders, name = parts
     stem = _ENDINGS.sub("", name)
     attempt = next((int(found[1]) for folder in folders if (found := _ATTEMPT.fullmatch(folder))), None)
-    rank, is_local, behind = _rank_in(stem)
-    above = [] if rank is not None else folders
+    told = _rank_in(stem)
+    behind = told.behind
+    above = [] if told.rank is not None else folders
     for folder in reversed(above):
-        rank, is_local, _ = _rank_in(folder)
-        if rank is not None:
+        told = _rank_in(folder)
+        if told.rank is not None:
             break
-    if rank is None and attempt is not None and len(folders) > 1:
-        rank, is_local = _plain(folders[-1]), True  # torchrun's logs: attempt_0/3/stdout.log
+    if told.rank is None and attempt is not None and len(folders) > 1:
+        told = _Told(_plain(folders[-1]), is_local=True)  # torchrun's logs: attempt_0/3/stdout.log
+    rank = told.rank
     child = _CHILD.search(stem)
     tool = _TOOL.search(stem)
     return NameFacts(
         rank=rank,
-        is_local=is_local,
+        is_local=told.is_local,
+        is_sure=told.is_sure,
+        is_head=told.is_head,
         child=int(child[1]) if child else 0,
         sample=_sample(stem, folders, behind) if rank is not None else None,
-        node=_node(stem, [folder for folder in folders if folder not in above or not _WORKER.search(folder)]),
+        node=_node(
+            stem,
+            [
+                folder
+                for folder in folders
+                if folder not in above or not (_WORKER.search(folder) or _HEAD.search(folder))
+            ],
+        ),
         tool=tool[0].lower().replace("-", "") if tool else "",
         is_torn=_TORN.search(stem) is not None,
         bare=_bare(stem, folders) if rank is None else None,
@@ -114,9 +140,9 @@ def read_name(parts: Sequence[str]) -> NameFacts:
 
 
 def are_ranks(numbers: Sequence[int | None]) -> bool:
-    """Whether the bare numbers of all names are ranks: each has one, and they are close together."""
+    """Whether the bare numbers of all names are ranks: each has one, and they count from zero."""
     known = [number for number in numbers if number is not None]
-    return bool(known) and len(known) == len(numbers) and max(known) < _SPARSE * len(set(known))
+    return bool(known) and len(known) == len(numbers) and counts_from_zero(known)
 
 
 def natural(text: str) -> tuple[tuple[int, int, str], ...]:
@@ -125,22 +151,36 @@ def natural(text: str) -> tuple[tuple[int, int, str], ...]:
     return tuple((0, int(piece), "") if piece.isdecimal() else (1, 0, piece) for piece in pieces if piece)
 
 
-def _rank_in(text: str) -> tuple[int | None, bool, str]:
-    """The rank, whether it is a local one, and what stands behind it; the last one named counts."""
-    found = [match for match in _RANK.finditer(text) if int(match[3]) < MAX_RANKS]
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """A rank in a name, how sure it is, and what stands behind it."""
+
+    rank: int | None = None
+    is_local: bool = False
+    is_sure: bool = False
+    is_head: bool = False
+    behind: str = ""
+
+
+def _rank_in(text: str) -> _Told:
+    """The rank that a name tells; the last one named counts."""
+    found = [match for match in _RANK.finditer(text) if not match[2] and int(match[3]) < MAX_RANKS]
     if found:
         match = next((one for one in reversed(found) if not one[1]), found[-1])
-        return int(match[3]), match[1] is not None, text[match.end() :]
-    workers = [match for match in _WORKER.finditer(text) if int(match[2]) < MAX_RANKS]
-    if workers:
-        return int(workers[-1][2]), False, text[workers[-1].end() :]
-    return None, False, ""
+        is_local = match[1] is not None
+        return _Told(int(match[3]), is_local, is_sure=not is_local, behind=text[match.end() :])
+    for word in (_WORKER, _HEAD):
+        matches = [match for match in word.finditer(text) if int(match[2]) < MAX_RANKS]
+        if matches:
+            last = matches[-1]
+            return _Told(int(last[2]), is_head=word is _HEAD, behind=text[last.end() :])
+    return _Told()
 
 
 def _sample(stem: str, folders: Sequence[str], behind: str) -> int | None:
     moment = _MOMENT.search(stem)
     if moment:
-        return int(moment[1] + moment[2])
+        return _moment(moment)
     named = _SAMPLE.search(stem)
     if named:
         return int(named[1])
@@ -148,18 +188,24 @@ def _sample(stem: str, folders: Sequence[str], behind: str) -> int | None:
     if count:
         return int(count[1])
     for folder in reversed(folders):
-        found = _MOMENT.search(folder) or _SAMPLE.fullmatch(folder)
-        number = int("".join(found.groups())) if found else _plain(folder)
+        if moment := _MOMENT.search(folder):
+            return _moment(moment)
+        found = _SAMPLE.fullmatch(folder)
+        number = int(found[1]) if found else _plain(folder)
         if number is not None:
             return number
     return None
 
 
+def _moment(found: re.Match[str]) -> int:
+    return int("".join(piece or "00" for piece in found.groups()))
+
+
 def _node(stem: str, folders: Sequence[str]) -> str:
     """The host: named beside the rank, else the nearest folder that means nothing else."""
-    named = _HOST.search(stem)
+    named = _HOST.search(_RANK.sub("_", stem)) or _HOST.search(stem)
     if named:
-        return named[1]
+        return named[1].rstrip("-")
     for folder in reversed(folders):
         means_other = (
             folder.lower() in _GENERIC
@@ -176,9 +222,11 @@ def _node(stem: str, folders: Sequence[str]) -> str:
 
 
 def _bare(stem: str, folders: Sequence[str]) -> int | None:
+    """A number at the end of the name, else at its beginning; no part of a date or of an address."""
+    stem = _OF_HOW_MANY.sub("", _ADDRESS.sub("", _MOMENT.sub("", stem)))
     if _HOST_NUMBER.search(stem):
         return None
-    found = _NUMBER.search(stem)
+    found = _NUMBER.search(stem) or _FIRST_NUMBER.match(stem)
     if found:
         return int(found[1])
     return _plain(folders[-1]) if folders else None

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from rankscope.diag.dumps.names import NameFacts, natural
+from rankscope.diag.dumps.told import bare_channel
 from rankscope.diag.model import FlightRecord
 from rankscope.diag.read import Contents, LogFact, StackDump
 
@@ -86,8 +87,8 @@ def cut(at: int, source: Source) -> list[Piece]:
 def process_of(piece: Piece) -> Process:
     """What tells the process from others: its number, else its input and whose lines or main thread it is."""
     dump = piece.dump
-    if dump.pid:
-        return dump.pid, 0, ""
+    if dump.pid:  # containers count their processes from 1: one number, several processes
+        return dump.pid, 0, f"{piece.name.node} {bare_channel(dump.channel)}".strip()
     main = next((thread.thread_id for thread in dump.threads if thread.is_main), 0)
     return 0, piece.source, dump.channel or str(main)
 

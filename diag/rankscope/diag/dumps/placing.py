@@ -8,17 +8,18 @@ warning. This module is pure: it is given names and contents.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from rankscope.diag.dumps.local_ranks import with_global_ranks
-from rankscope.diag.dumps.names import NameFacts, are_ranks
+from rankscope.diag.dumps.names import NameFacts, are_ranks, natural
+from rankscope.diag.dumps.numbers import numbered_on_nodes
 from rankscope.diag.dumps.pieces import Piece, Pieces, Process, Source, cut, process_of, with_folder_samples
 from rankscope.diag.dumps.told import (
+    bare_channel,
     is_launcher,
-    rank_in_channel,
     rank_in_title,
     rank_in_variables,
     runs_child_code,
@@ -28,7 +29,12 @@ from rankscope.diag.read import LogFact, StackDump
 
 _BY_CHANNEL: Final = "ranks are not named: taken from what stands before the lines"
 _ORDERED: Final = "ranks are not named anywhere: numbered in the order of the process numbers"
+_ORDERED_CHANNELS: Final = (
+    "ranks are not named anywhere: numbered in the order of what stands before the lines"
+)
 _ORDERED_FILES: Final = "ranks are not named anywhere: numbered in the order of the files"
+_LIKE_RANK: Final = re.compile(r"rank[ _.=-]?\d", re.IGNORECASE)
+"""A name that seems to tell the rank, and does not (``tp_rank0``, a number that no job has)."""
 _SPEAKERS: Final = frozenset(
     {"raised", "connection_closed", "wait_timeout", "watchdog_timeout", "watchdog_stuck"}
 )
@@ -36,32 +42,40 @@ _SPEAKERS: Final = frozenset(
 
 
 def place(sources: Sequence[Source]) -> Pieces:
-    """Give every dump, record and fact its rank."""
+    """Give every dump, record and fact its rank.
+
+    Args:
+        sources: every input, with the ranks that their names together tell (``settled``).
+    """
     notes: list[str] = []
     unplaced: Counter[str] = Counter()
-    sources = with_global_ranks(sources, notes)
     pieces = [piece for at, source in enumerate(sources) for piece in cut(at, source)]
-    facts = [_with_rank(fact, source.name) for source in sources for fact in source.contents.facts]
+    said = [
+        (at, _with_rank(fact, source.name))
+        for at, source in enumerate(sources)
+        for fact in source.contents.facts
+    ]
     records = [(source.name, record) for source in sources for record in source.contents.records]
 
-    ranks = _ranks_of_pids(pieces, facts)
+    ranks = _ranks_of_pids(pieces, [fact for _, fact in said])
     pieces = [
         replace(piece, rank=ranks[piece.dump.pid])
         if piece.rank is None and piece.dump.pid in ranks
         else piece
         for piece in pieces
     ]
-    facts = [
-        replace(fact, rank=ranks[fact.pid]) if fact.rank is None and fact.pid in ranks else fact
-        for fact in facts
+    said = [
+        (at, replace(fact, rank=ranks[fact.pid]) if fact.rank is None and fact.pid in ranks else fact)
+        for at, fact in said
     ]
-    by_number = _bare_numbers(sources, pieces, records)
+    by_number = _bare_numbers(sources, pieces, records, notes)
     pieces = [_numbered(piece, by_number) for piece in pieces]
     by_rank = _place_records(records, by_number, notes, unplaced)
     started = _started_by_ranks(pieces)
+    taken = bool(by_rank) or any(fact.rank is not None for _, fact in said)
     if all(piece.rank is None for piece in pieces):
-        taken = bool(by_rank) or any(fact.rank is not None for fact in facts)
         pieces = _without_names(pieces, started, notes, taken=taken)
+    facts = _speakers_placed(said, pieces, sources, notes, taken=taken)
     pieces = _find_children(pieces, started)
     for piece in pieces:
         if piece.rank is None:
@@ -69,6 +83,46 @@ def place(sources: Sequence[Source]) -> Pieces:
             unplaced[f"stacks of a {what} that is no rank ({piece.dump.source})"] += 1
     placed = [piece for piece in pieces if piece.rank is not None]
     return Pieces(tuple(with_folder_samples(placed)), by_rank, tuple(facts), tuple(notes), unplaced)
+
+
+def _speakers_placed(
+    said: Sequence[tuple[int, LogFact]],
+    pieces: Sequence[Piece],
+    sources: Sequence[Source],
+    notes: list[str],
+    *,
+    taken: bool,
+) -> list[LogFact]:
+    """What ranks say of themselves, with the rank of the dumps that stand behind the same prefix.
+
+    Without dumps, the numbers in the prefixes count.
+    """
+    told: dict[tuple[int, str], set[int | None]] = defaultdict(set)
+    for piece in pieces:
+        if channel := bare_channel(piece.dump.channel):
+            told[piece.source, channel].add(piece.rank)
+    known = {key: ranks.copy().pop() for key, ranks in told.items() if len(ranks) == 1}
+    if not pieces and not taken:
+        keys = {
+            (sources[at].name.node or sources[at].shown, channel)
+            for at, fact in said
+            if fact.kind in _SPEAKERS and (channel := bare_channel(fact.channel))
+        }
+        numbers = numbered_on_nodes(keys)
+        if numbers:
+            notes.append(_BY_CHANNEL)
+        known = {
+            (at, channel): rank
+            for at, source in enumerate(sources)
+            for (node, channel), rank in numbers.items()
+            if node == (source.name.node or source.shown)
+        }
+    return [
+        replace(fact, rank=known.get((at, bare_channel(fact.channel))))
+        if fact.rank is None and fact.kind in _SPEAKERS
+        else fact
+        for at, fact in said
+    ]
 
 
 def _with_rank(fact: LogFact, name: NameFacts) -> LogFact:
@@ -90,7 +144,10 @@ def _ranks_of_pids(pieces: Sequence[Piece], facts: Sequence[LogFact]) -> dict[in
 
 
 def _bare_numbers(
-    sources: Sequence[Source], pieces: Sequence[Piece], records: Sequence[tuple[NameFacts, FlightRecord]]
+    sources: Sequence[Source],
+    pieces: Sequence[Piece],
+    records: Sequence[tuple[NameFacts, FlightRecord]],
+    notes: list[str],
 ) -> dict[tuple[str, ...], int]:
     """Ranks of files by a bare number in their names, where every file without a rank has one.
 
@@ -106,13 +163,29 @@ def _bare_numbers(
         return {}
     if not are_ranks([name.bare for name in nameless.values()]):
         return {}
-    numbers: dict[int, set[int]] = defaultdict(set)
-    for piece in pieces:
-        if piece.rank is None and piece.dump.pid and piece.name.bare is not None:
-            numbers[piece.dump.pid].add(piece.name.bare)
-    if any(len(of) > 1 or pid in of for pid, of in numbers.items()):
+    if not _are_of_one_process_each([piece for piece in pieces if piece.rank is None]):
         return {}
+    first = min(nameless.values(), key=lambda name: name.bare or 0)
+    notes.append(f"ranks are taken from the numbers in the names: {first.name} is rank {first.bare}")
     return {key: name.bare for key, name in nameless.items() if name.bare is not None}
+
+
+def _are_of_one_process_each(pieces: Sequence[Piece]) -> bool:
+    """Whether no two processes share a bare number, no process has two, and none is the process's own."""
+    numbers: dict[int, set[int]] = defaultdict(set)
+    owners: dict[tuple[object, ...], set[int | str]] = defaultdict(set)
+    for piece in pieces:
+        dump, bare = piece.dump, piece.name.bare
+        if bare is None or not dump.threads or is_launcher(dump):
+            continue
+        if dump.pid:
+            numbers[dump.pid].add(bare)
+        if not runs_child_code(dump):
+            tool = "" if dump.pid else f"{dump.source} {dump.is_native} {dump.has_variables}"
+            owners[bare, tool].add(dump.pid or "/".join(_key(piece.name)))
+    return all(len(of) == 1 for of in owners.values()) and all(
+        len(of) == 1 and pid not in of for pid, of in numbers.items()
+    )
 
 
 def _key(name: NameFacts) -> tuple[str, ...]:
@@ -159,20 +232,44 @@ def _without_names(pieces: list[Piece], started: list[bool], notes: list[str], *
     processes = list(dict.fromkeys(process_of(piece) for piece in candidates))
     number = _numbers_told(candidates, processes, (rank_in_title, rank_in_variables))
     if not number and not taken:
-        number = _numbers_told(candidates, processes, (rank_in_channel,))
+        number = _numbers_of_channels(candidates, processes)
         if number:
             notes.append(_BY_CHANNEL)
     if not number and not taken:
-        with_pids = all(piece.dump.pid for piece in candidates)
-        if with_pids:
-            processes.sort()
-        if len(processes) > 1:
-            notes.append(_ORDERED if with_pids else _ORDERED_FILES)
+        note = _in_order(processes, candidates)
+        if len(processes) > 1 or any(_LIKE_RANK.search(piece.name.name) for piece in candidates):
+            notes.append(note)
         number = {process: rank for rank, process in enumerate(processes)}
     return [
         piece if is_started or is_launcher(piece.dump) else replace(piece, rank=number.get(process_of(piece)))
         for piece, is_started in zip(pieces, started, strict=True)
     ]
+
+
+def _in_order(processes: list[Process], candidates: Sequence[Piece]) -> str:
+    """Put processes that nothing numbers into an order; the line that says which."""
+    if all(piece.dump.pid for piece in candidates) and len({pid for pid, _, _ in processes}) > 1:
+        processes.sort(key=lambda process: (process[0], natural(process[2])))
+        return _ORDERED
+    if all(piece.dump.channel for piece in candidates):
+        processes.sort(key=lambda process: (process[1], natural(process[2])))
+        return _ORDERED_CHANNELS
+    return _ORDERED_FILES
+
+
+def _numbers_of_channels(candidates: Sequence[Piece], processes: Sequence[Process]) -> dict[Process, int]:
+    """Ranks by the numbers in what stands before the lines, on each node or in each file."""
+    if not all(bare_channel(piece.dump.channel) for piece in candidates):
+        return {}
+    keys = {process_of(piece): _channel_key(piece) for piece in candidates}
+    numbers = numbered_on_nodes(set(keys.values()))
+    if len(numbers) != len(processes):
+        return {}
+    return {process: numbers[key] for process, key in keys.items()}
+
+
+def _channel_key(piece: Piece) -> tuple[str, str]:
+    return piece.name.node or "/".join(_key(piece.name)), bare_channel(piece.dump.channel)
 
 
 def _numbers_told(

@@ -15,7 +15,8 @@ from rankscope.diag.ranks import MAX_RANKS
 from rankscope.diag.read import StackDump
 
 _TITLE_RANK: Final = re.compile(r"--(?:local[-_])?rank[= ](\d{1,7})(?!\d)")
-_CHANNEL_RANK: Final = re.compile(r"(\d{1,6})\D*$")
+_STREAMS: Final = re.compile(r"(?<![\w-])(?:stdout|stderr|json)(?![\w-])|<std(?:out|err|diag)>")
+_PIDS: Final = re.compile(r"\[\d{1,9}\](?=:)|\bpid=\d{1,9}")
 _LAUNCHER_TITLE: Final = re.compile(r"torchrun\b|torch\.distributed\.(?:run|launch)\b|-m rankscope\.agent\b")
 _LAUNCHER_FRAMES: Final = frozenset({"launch_agent", "_invoke_run", "_monitor_workers"})
 _CHILD_FRAMES: Final = frozenset({"_worker_loop"})
@@ -58,10 +59,9 @@ def rank_in_variables(dump: StackDump) -> int | None:
     return told.pop() if len(told) == 1 else None
 
 
-def rank_in_channel(dump: StackDump) -> int | None:
-    """The number in what stands before its lines: a local rank, a task, a pod."""
-    found = None if "pid=" in dump.channel else _CHANNEL_RANK.search(dump.channel)
-    return int(found[1]) if found else None
+def bare_channel(channel: str) -> str:
+    """What stands before lines, without the stream's name and process numbers: whose lines they are."""
+    return " ".join(_PIDS.sub("", _STREAMS.sub("", channel)).split())
 
 
 def world_sizes(threads: Iterable[ThreadStack]) -> set[int]:

@@ -32,6 +32,9 @@ _FUNCTION_NOISE: Final = (
 _FILE_NOISE: Final = (
     (re.compile(r"^.*/(?:site|dist)-packages/"), ""),
     (re.compile(r"^.*/lib(?:64)?/python3\.\d+t?/"), ""),
+    # What the C library and CPython were built from (gdb): no file of this host.
+    (re.compile(r"^(?:\.\./)+(?:sysdeps|nptl|csu)/.*$|^\./(?:nptl|csu|io|misc|posix|elf)/.*$"), "libc"),
+    (re.compile(r"^(?:\./)?(?:Modules|Python|Objects)/[\w/]+\.(?:c|h)$"), "libpython"),
     (re.compile(r"^.*/torchinductor_[^/]+/.*/c?[0-9a-z]{20,}\.py$"), "torchinductor/HASH.py"),
     (re.compile(r"(<eval_with_key>)\.\d+"), r"\1"),
     (re.compile(r"<ipython-input-\d+-[0-9a-f]+>"), "<ipython-input>"),

@@ -87,6 +87,7 @@ class LogFact:
             what the rank is in, a group for what it has called and completed.
         other: the second rank of a ``mismatch`` and what it is in.
         seconds: how long was waited, ``None`` when not said.
+        channel: what stood before the line, as of a dump.
     """
 
     kind: FactKind
@@ -99,6 +100,7 @@ class LogFact:
     record: FlightRecord | None = None
     other: tuple[int, FlightRecord] | None = None
     seconds: float | None = None
+    channel: str = ""
 
 
 @dataclass(frozen=True, slots=True)

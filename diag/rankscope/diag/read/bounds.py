@@ -35,7 +35,7 @@ class Bounds:
     """
 
     line_bytes: int = 1 << 20
-    document_bytes: int = 1 << 26
+    document_bytes: int = 1 << 25
     text_bytes: int = 1 << 28
     dumps: int = 50_000
     threads: int = 500_000

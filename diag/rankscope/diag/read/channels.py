@@ -118,10 +118,12 @@ class Channel:
 
     def _feed(self, line: Line, stamp: str, *, documents_too: bool = True) -> bool:
         section = self._section
-        if section is not None and section.feed(Line(line.number, shift(line.text, self._margin))):
-            self._foreign = 0
-            self._look_at_document()
-            return True
+        if section is not None:
+            own = Line(line.number, shift(line.text, self._margin)) if self._margin else line
+            if section.feed(own):
+                self._foreign = 0
+                self._look_at_document()
+                return True
         if self._open(line, documents_too=documents_too):
             self._look_at_document()
             return True
@@ -226,6 +228,11 @@ class Channel:
         else:
             self.recent.append(line)
 
+    def tear(self) -> None:
+        """Its last line was the last of the input, and has no end."""
+        if isinstance(self._section, pystack.PystackSection):
+            self._section.tear(behind=self._foreign > 0)
+
     def settle(self) -> None:
         """End what is open: no more lines, or none for long."""
         if self._partial:
@@ -236,4 +243,7 @@ class Channel:
         self._in_fact = False
         if self._facts is not None:
             facts, self._facts = self._facts.close(), None
-            self._found.add_facts(facts)
+            channel = self._origin.channel
+            self._found.add_facts(
+                tuple(replace(fact, channel=channel) for fact in facts) if channel else facts
+            )

@@ -19,6 +19,7 @@ from rankscope.diag.read.bounds import Tally
 from rankscope.diag.read.flight_record import looks_like_record, parse_record
 from rankscope.diag.read.lines import Line, Origin
 from rankscope.diag.read.pyspy import parse_pyspy_dumps
+from rankscope.diag.read.threads import NO_MAIN
 
 ANCHORS: Final = (b"os_thread_id", b"pg_config", b'seq_id"')
 # A line of py-spy's JSON near its beginning, with anything before it.
@@ -103,6 +104,9 @@ class DocumentSection:
             return ()
         dumps, problems = parse_pyspy_dumps(data)
         self._note(problems)
+        for dump in dumps:
+            if dump.threads and not any(thread.is_main for thread in dump.threads):
+                self._tally.note(NO_MAIN)
         return [self._placed(dump, number) for dump in dumps if self._tally.may_add_dump()]
 
     def _note(self, problems: Sequence[str]) -> None:
@@ -127,7 +131,7 @@ class DocumentSection:
             return thread
         self._tally.note(f"frames left out: a thread shows more than {limit}", len(thread.frames) - limit)
         variables = tuple(one for one in thread.variables if one.frame < limit)
-        return msgspec.structs.replace(thread, frames=thread.frames[:limit], variables=variables)
+        return msgspec.structs.replace(thread, frames=thread.frames[:limit], variables=variables, is_cut=True)
 
 
 def _depth(text: str) -> int:

@@ -120,6 +120,7 @@ class FaulthandlerSection:
             draft.stack = msgspec.structs.replace(draft.stack, collecting=True)
         elif word in _CUT_FRAMES:
             self._tally.note("faulthandler shows 100 frames of a thread only: its outer frames are missing")
+            draft.is_cut = True
         elif word not in _UNREADABLE:
             return word.startswith("<cannot ")
         return True
@@ -127,7 +128,7 @@ class FaulthandlerSection:
     def close(self) -> Sequence[StackDump]:
         """The processes that were read."""
         dumps: list[StackDump] = []
-        for line, threads in split_processes(self._drafts):
+        for line, threads in split_processes(self._drafts, self._tally):
             if self._tally.may_add_dump():
                 dumps.append(
                     StackDump(

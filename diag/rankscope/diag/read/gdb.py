@@ -20,7 +20,7 @@ from rankscope.diag.read import StackDump
 from rankscope.diag.read.bounds import Tally
 from rankscope.diag.read.gdb_frames import PLACE, merge_frames, native_frame
 from rankscope.diag.read.lines import Line, Origin
-from rankscope.diag.read.threads import ThreadDraft, shared_frame, with_main
+from rankscope.diag.read.threads import NO_MAIN, ThreadDraft, shared_frame, with_main
 
 ANCHORS: Final = (b"#0  ", b"Unable to locate python frame", b"most recent call first")
 HEADER: Final = re.compile(
@@ -205,6 +205,8 @@ class GdbSection:
         first = next((part.tid for part in parts if part.number == 1), 0)
         if first and not any(thread.is_main for thread in threads):
             threads = with_main(threads, pid=first)
+        if not any(thread.is_main for thread in threads):
+            self._tally.note(NO_MAIN)
         pid = pid or next((thread.thread_id for thread in threads if thread.is_main), 0)
         self._dumps.append(
             StackDump(

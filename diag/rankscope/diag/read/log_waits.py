@@ -16,6 +16,7 @@ _NCCL: Final = re.compile(r"(\d{1,9}):\d{1,9} \[\d{1,3}\] ")
 _CLOSED: Final = re.compile(
     r"[Cc]onnection (?:was )?(?:likely )?(?:closed|reset|refused)|Broken pipe|No route to host"
     r"|Call to (?:recv|send|connect) (?:from|to) .{1,200} failed"
+    r"|remote process exited or there was a network error"
     r"|Got completion (?:from|with).{1,200} (?:error|status)|ncclRemoteError"
     r"|(?:recv|send)\w{0,30} failed on|[Ff]ailed to (?:recv|send|connect)|monitoredBarrier, but received"
     r"|flag on TCPStore|TCPStore server has shut down|socket (?:was )?closed|[Ss]ocket \w{1,20} failed",

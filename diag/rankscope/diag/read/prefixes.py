@@ -35,8 +35,12 @@ _DATE: Final = re.compile(
     rf"(?P<date>\[?{_STAMP}\]?)(?:(?: (?P<stream>stdout|stderr) (?P<part>[FP]))(?: |$)| (?:- |\| )?|(?=\[))"
 )
 _SYSLOG: Final = re.compile(
-    r"(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d) ([\w.-]{1,64} [\w./-]{1,64}(?:\[\d{1,9}\])?:)"
+    r"(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d) ([\w.-]{1,64} [\w./-]{1,64}(?:\[(\d{1,9})\])?:)"
 )
+# The journal's: a date of its own form stands before it.
+_JOURNAL: Final = re.compile(r"[\w.-]{1,64} [\w./-]{1,64}\[(\d{1,9})\]:")
+_PROGRAM: Final = re.compile(r"[\w./-]\[(\d{1,9})\]:?\s*$")
+"""``python3[4000]:`` names a process, and no rank."""
 _RANK: Final = re.compile(r"\[rank(\d{1,7})\]:")
 _ROLE: Final = re.compile(r"\[[A-Za-z][\w.-]{0,63}?\d{1,7}\]:")
 _RAY: Final = re.compile(
@@ -77,10 +81,17 @@ class Prefixed(NamedTuple):
 
 
 _NOWHERE: Final = Origin()
+_UNREADABLE: Final = (msgspec.MsgspecError, RecursionError, UnicodeError)
+
+
+_NOTHING: Final = msgspec.Raw(b"null")
 
 
 class _JsonLine(msgspec.Struct):
-    """A line that a log collector wrapped (docker's ``log``, others' ``message``)."""
+    """A line that a log collector wrapped (docker's ``log``, others' ``message``), and where it came from.
+
+    What tells of the source may be of any type: it is looked at one by one.
+    """
 
     log: str | None = None
     message: str | None = None
@@ -88,9 +99,36 @@ class _JsonLine(msgspec.Struct):
     text: str | None = None
     stream: str | None = None
     time: str | int | float | None = None
-    rank: str | int | float | None = None
+    rank: msgspec.Raw = _NOTHING
+    global_rank: msgspec.Raw = _NOTHING
+    local_rank: msgspec.Raw = _NOTHING
+    pod: msgspec.Raw = _NOTHING
+    pod_name: msgspec.Raw = _NOTHING
+    container: msgspec.Raw = _NOTHING
+    container_name: msgspec.Raw = _NOTHING
+    container_id: msgspec.Raw = _NOTHING
+    host: msgspec.Raw = _NOTHING
+    hostname: msgspec.Raw = _NOTHING
+    node: msgspec.Raw = _NOTHING
+    task: msgspec.Raw = _NOTHING
+    pid: msgspec.Raw = _NOTHING
+    kubernetes: msgspec.Raw = _NOTHING
+    labels: msgspec.Raw = _NOTHING
 
 
+class _JsonPod(msgspec.Struct):
+    """Where a line came from, as collectors on Kubernetes write it (``kubernetes``, ``labels``)."""
+
+    pod_name: msgspec.Raw = _NOTHING
+    pod: msgspec.Raw = _NOTHING
+    container_name: msgspec.Raw = _NOTHING
+    container: msgspec.Raw = _NOTHING
+    host: msgspec.Raw = _NOTHING
+    node_name: msgspec.Raw = _NOTHING
+
+
+_JSON_POD: Final = msgspec.json.Decoder(_JsonPod)
+_JSON_VALUE: Final[msgspec.json.Decoder[str | int | None]] = msgspec.json.Decoder(str | int | None)
 _JSON_LINE: Final = msgspec.json.Decoder(_JsonLine)
 
 
@@ -100,6 +138,7 @@ class _Learned(NamedTuple):
     shape: re.Pattern[str]
     name: str
     rank: int | None
+    pid: int
 
 
 class _Taken:
@@ -130,6 +169,10 @@ class _Taken:
             self.pid = int(found[1])
         elif found := _SYSLOG.match(text, at):
             self.names.append(found[1])
+            self.pid = int(found[2] or 0)
+        elif self.stamp and (found := _JOURNAL.match(text, at)):
+            self.names.append(found[0])
+            self.pid = int(found[1])
         else:
             found = next((one for pattern in _CHANNELS if (one := pattern.match(text, at))), None)
             if found:
@@ -173,6 +216,7 @@ class Prefixes:
             if found := learned.shape.match(text, at):
                 taken.names.append(learned.name)
                 taken.rank = learned.rank if taken.rank is None else taken.rank
+                taken.pid = taken.pid or learned.pid
                 return found.end()
         return None
 
@@ -193,7 +237,8 @@ class Prefixes:
             del self._learned[next(iter(self._learned))]
         pieces = [re.escape(piece) for piece in _ANY_STAMP.split(prefix.rstrip())]
         shape = re.compile(_STAMP.join(pieces))
-        self._learned[name] = _Learned(shape, name, _named_rank(prefix))
+        process = _PROGRAM.search(prefix)
+        self._learned[name] = _Learned(shape, name, _named_rank(prefix), int(process[1]) if process else 0)
         return True
 
 
@@ -214,11 +259,78 @@ def unwrap_json(text: str) -> tuple[str, Prefixed] | None:
         return None
     try:
         line = _JSON_LINE.decode(text)
-    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+    except _UNREADABLE:
         return None
     for inner in (line.log, line.message, line.msg, line.text):
         if inner is not None:
-            rank = line.rank if isinstance(line.rank, int) and line.rank >= 0 else None
             stamp = line.time if isinstance(line.time, str) else ""
-            return inner, Prefixed(Origin(line.stream or "json", rank), stamp, "")
+            return inner, Prefixed(_json_origin(line), stamp, "")
     return None
+
+
+def _json_origin(line: _JsonLine) -> Origin:
+    """Whose line it is: all that tells its source makes the channel."""
+    rank = next(
+        (one for raw in (line.global_rank, line.rank) if (one := _json_number(raw)) is not None), None
+    )
+    names = [line.stream or "json"]
+    if rank is not None:
+        names.append(f"rank={rank}")
+    for word, raw in (
+        ("pod", line.pod),
+        ("pod", line.pod_name),
+        ("container", line.container),
+        ("container", line.container_name),
+        ("container", line.container_id),
+        ("host", line.host),
+        ("host", line.hostname),
+        ("node", line.node),
+        ("task", line.task),
+        ("local_rank", line.local_rank),
+    ):
+        names += _json_name(word, raw)
+    for inner in (line.kubernetes, line.labels):
+        names += _json_pod(inner)
+    pid = _json_number(line.pid) or 0
+    if pid:
+        names.append(f"pid={pid}")
+    return Origin(" ".join(names), rank, pid)
+
+
+def _json_pod(raw: msgspec.Raw) -> list[str]:
+    if raw == _NOTHING:
+        return []
+    try:
+        pod = _JSON_POD.decode(raw)
+    except _UNREADABLE:
+        return []
+    return [
+        *_json_name("pod", pod.pod_name),
+        *_json_name("pod", pod.pod),
+        *_json_name("container", pod.container_name),
+        *_json_name("container", pod.container),
+        *_json_name("host", pod.host),
+        *_json_name("node", pod.node_name),
+    ]
+
+
+def _json_value(raw: msgspec.Raw) -> str | int | None:
+    if raw == _NOTHING:
+        return None
+    try:
+        return _JSON_VALUE.decode(raw)
+    except _UNREADABLE:
+        return None
+
+
+def _json_name(word: str, raw: msgspec.Raw) -> list[str]:
+    value = _json_value(raw)
+    return [] if value is None or value == "" else [f"{word}={str(value)[:_LONGEST]}"]
+
+
+def _json_number(raw: msgspec.Raw) -> int | None:
+    """A number, also one that is written as text."""
+    value = _json_value(raw)
+    if isinstance(value, str):
+        return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else None  # noqa: PLR2004
+    return value if value is not None and 0 <= value < 1 << 31 else None

@@ -18,7 +18,7 @@ from rankscope.diag.model import ThreadStack
 from rankscope.diag.read import StackDump
 from rankscope.diag.read.bounds import Tally
 from rankscope.diag.read.lines import Line, Origin
-from rankscope.diag.read.threads import ThreadDraft, shared_frame, with_main
+from rankscope.diag.read.threads import NO_MAIN, ThreadDraft, shared_frame, with_end_marked, with_main
 
 ANCHORS: Final = (b" (idle)", b" (active", b"Python v")
 # Headers at the end of a line, with anything before them.
@@ -162,7 +162,12 @@ class PySpySection:
         pid, title, _ = self._process
         threads = [draft.build() for draft in drafts]
         pid = pid or next((one.thread_id for one in threads if one.name == _MAIN_NAME), 0)
-        marked = _with_main(threads, pid=pid)
+        ended_in: ThreadStack | None = None
+        if threads and (threads[-1].name is not None or not threads[-1].frames):
+            threads, ended_in = with_end_marked(threads, self._tally)
+        marked = _with_main(threads, pid=pid, ended_in=ended_in)
+        if marked and not any(thread.is_main for thread in marked):
+            self._tally.note(NO_MAIN)
         if (threads or self._has_python) and self._tally.may_add_dump():
             self._dumps.append(
                 StackDump(
@@ -200,9 +205,11 @@ def _process_before(lines: Iterable[Line]) -> tuple[int, str, int]:
     return 0, "", 0
 
 
-def _with_main(threads: Sequence[ThreadStack], *, pid: int) -> tuple[ThreadStack, ...]:
+def _with_main(
+    threads: Sequence[ThreadStack], *, pid: int, ended_in: ThreadStack | None
+) -> tuple[ThreadStack, ...]:
     """By the process's id, else by Python's name: a vfork child shows its parent's thread ids (measured)."""
     named = [at for at, thread in enumerate(threads) if thread.name == _MAIN_NAME]
     if any(pid == thread.thread_id for thread in threads) or len(named) != 1:
-        return with_main(threads, pid=pid)
+        return with_main(threads, pid=pid, ended_in=ended_in)
     return tuple(msgspec.structs.replace(thread, is_main=at == named[0]) for at, thread in enumerate(threads))

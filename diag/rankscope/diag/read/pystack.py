@@ -16,7 +16,7 @@ from rankscope.diag.model import Frame, ThreadStack
 from rankscope.diag.read import StackDump
 from rankscope.diag.read.bounds import Tally
 from rankscope.diag.read.lines import Line, Origin
-from rankscope.diag.read.threads import ThreadDraft, shared_frame, split_processes
+from rankscope.diag.read.threads import END_MISSING, ThreadDraft, shared_frame, split_processes
 
 ANCHORS: Final = (b" for thread ",)
 HEADER: Final = re.compile(
@@ -41,6 +41,8 @@ _INTERPRETER: Final = re.compile(
 )
 _UNMERGED: Final = "* - Unable to merge native stack due to insufficient native information - *"
 _UNKNOWN: Final = "???"
+# The end of a line that may be a stack's last: of a statement, of a C frame, of an empty stack.
+_WHOLE: Final = re.compile(r"[):]$|^ *\(C\) File .* in \S+$|is empty$|^$")
 _LONGEST_VALUE: Final = 200  # lines of a value
 _QUOTES: Final = ("'", '"')
 
@@ -62,9 +64,22 @@ class PystackSection:
         self._in_variables = False
         self._awaits_source = False
         self._open_value = 0  # lines that the last value has had, while its end is on a later one
+        self._has_source = False
+        self._last = ""
+        self._is_torn = False
 
     def feed(self, line: Line) -> bool:
         """Take a line that belongs to the dump."""
+        is_taken = self._feed(line)
+        if is_taken:
+            self._last = line.text
+        return is_taken
+
+    def tear(self, *, behind: bool) -> None:
+        """The input ended in the middle of a line: the last one of the dump, or one ``behind`` it."""
+        self._is_torn = behind or not _WHOLE.search(self._last) or _is_unbalanced(self._last)
+
+    def _feed(self, line: Line) -> bool:
         text = line.text
         if found := _THREAD.match(text):
             self._open_thread(int(found[1]), found[2], found[3], line)
@@ -136,6 +151,7 @@ class PystackSection:
     def _feed_other(self, text: str) -> bool:
         if self._awaits_source and text.startswith("      "):
             self._awaits_source = False
+            self._has_source = True
             self._drafts[-1].replace_last(source=text.strip())
             return True
         if found := _INTERPRETER.match(text):
@@ -154,7 +170,11 @@ class PystackSection:
     def close(self) -> Sequence[StackDump]:
         """The processes that were read."""
         dumps: list[StackDump] = []
-        for line, threads in split_processes(self._drafts):
+        if self._drafts and (self._is_torn or (self._awaits_source and self._has_source)):
+            # Innermost frames come last: what the thread does is not known.
+            self._tally.note(END_MISSING)
+            self._drafts[-1].is_cut = True
+        for line, threads in split_processes(self._drafts, self._tally):
             if self._tally.may_add_dump():
                 dumps.append(
                     StackDump(
@@ -177,6 +197,10 @@ def _flags(flags: str | None) -> tuple[bool | None, bool | None]:
         return None, None
     words = {word.strip() for word in flags.split(",")}
     return "Has the GIL" in words, "Garbage collecting" in words
+
+
+def _is_unbalanced(text: str) -> bool:
+    return text.count("(") != text.count(")")
 
 
 def _is_open(value: str) -> bool:

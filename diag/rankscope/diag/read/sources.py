@@ -17,6 +17,8 @@ from rankscope.diag.read.prefixes import Prefixed, Prefixes, unwrap_json
 # other dumps do not count: the dumps of 1,000 ranks may be written at the same time.
 _IDLE_LINES: Final = 2_000
 _SWEEP_LINES: Final = 256
+_MOST_KEPT: Final = 4_096  # lines taken apart that are kept, and bytes of the longest
+_LONGEST_KEPT: Final = 512
 _LONGEST_HEADER: Final = 8_192  # characters of a line in which a header is looked for
 _HEADERS: Final = (
     pyspy_text.HEADER,
@@ -38,8 +40,11 @@ class Sources:
         self._found = found
         self._tally = found.tally
         self._prefixes = Prefixes()
+        self._memo: dict[bytes, Prefixed] = {}  # lines taken apart: ranks of a job show the same ones
         self._channels: dict[str, Channel] = {}
         self._busy: dict[str, Channel] = {}
+        self._last_key: str | None = None
+        self._last: Channel | None = None
         self._number = 0
         self._idle = 0  # lines that belonged to nothing
 
@@ -52,8 +57,14 @@ class Sources:
         """The beginning of a line, without what stands before it."""
         return self._prefixes.split(clean(raw)).body
 
-    def settle(self) -> None:
-        """End all that is open."""
+    def settle(self, *, is_torn: bool = False) -> None:
+        """End all that is open.
+
+        Args:
+            is_torn: whether the last line that was read was the input's last, and had no end.
+        """
+        if is_torn and (last := next(reversed(self._channels.values()), None)) is not None:
+            last.tear()
         for channel in self._channels.values():
             channel.settle()
 
@@ -65,8 +76,15 @@ class Sources:
             number: its number in the input, from 1.
         """
         self._number = number
-        text = clean(raw)
-        prefixed = self._prefixes.split(text)
+        known = self._memo.get(raw)
+        if known is not None:
+            self._deliver(known, may_begin=False)
+            return
+        prefixed = self._prefixes.split(clean(raw))
+        if len(raw) <= _LONGEST_KEPT and not prefixed.stamp and not _may_teach(prefixed):
+            if len(self._memo) >= _MOST_KEPT:
+                self._memo.clear()
+            self._memo[raw] = prefixed
         if prefixed.body.startswith('{"') and (wrapped := unwrap_json(prefixed.body)):
             for inner in wrapped[0].splitlines() or [""]:
                 self._deliver(self._inside(prefixed, wrapped[1], clean(inner.encode("utf-8", "replace"))))
@@ -84,17 +102,20 @@ class Sources:
         )
         return Prefixed(origin, inner.stamp or wrapper.stamp or outer.stamp, inner.body)
 
-    def _deliver(self, line: Prefixed) -> None:
+    def _deliver(self, line: Prefixed, *, may_begin: bool = True) -> None:
         key = line.origin.channel
-        if _HEADER_WORDS.search(line.body):
+        if may_begin and _HEADER_WORDS.search(line.body):
             learned = self._learn(line)
             if learned is not None:
                 line, key = learned, learned.origin.channel
-        channel = self._channels.pop(key, None)
+        channel = self._last if key == self._last_key else None
         if channel is None:
-            self._make_room()
-            channel = Channel(line.origin, self._found)
-        self._channels[key] = channel  # the longest unused one stands first
+            channel = self._channels.pop(key, None)
+            if channel is None:
+                self._make_room()
+                channel = Channel(line.origin, self._found)
+            self._channels[key] = channel  # the longest unused one stands first
+            self._last_key, self._last = key, channel
         taken = channel.feed(Line(self._number, line.body), stamp=line.stamp, is_partial=line.is_partial)
         channel.seen = self._idle
         if not taken:
@@ -115,6 +136,7 @@ class Sources:
                 continue
             if not self._prefixes.learn(body, found.start()):
                 return None
+            self._memo.clear()
             return self._again(line)
         return None
 
@@ -125,6 +147,7 @@ class Sources:
         before = self._channels.get(outer.channel)
         if before is not None and again.origin.channel not in self._channels:
             self._make_room()
+            self._last_key = self._last = None
             channel = self._channels[again.origin.channel] = Channel(again.origin, self._found)
             for recent in before.recent:
                 split = self._prefixes.split(recent.text)
@@ -143,6 +166,7 @@ class Sources:
 
     def _make_room(self) -> None:
         if len(self._channels) >= self._tally.bounds.channels:
+            self._last_key = self._last = None
             key = next(iter(self._channels))
             channel = self._channels.pop(key)
             if self._busy.pop(key, None) is not None:
@@ -156,3 +180,8 @@ class Sources:
                 channel.settle()
                 if not channel.is_busy:
                     del self._busy[key]
+
+
+def _may_teach(line: Prefixed) -> bool:
+    """Whether more is to be done for a line than to take it apart: it holds others, or an unknown prefix."""
+    return line.body.startswith('{"') or _HEADER_WORDS.search(line.body) is not None

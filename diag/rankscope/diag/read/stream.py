@@ -80,11 +80,13 @@ class DumpStream:
 
     def close(self) -> Contents:
         """Everything that was found; nothing is fed afterwards."""
+        end = b"".join(self._waiting) or self._carry
+        is_torn = bool(end) and not end.endswith(b"\n")
         self._take(b"".join(self._waiting), is_last=True)
         self._waiting = []
         if self._pickle is not None:
             self._read_pickle()
-        self._sources.settle()
+        self._sources.settle(is_torn=is_torn)
         if not self._number and self._pickle is None:
             self._tally.note("the input is empty")
         found = self._found

@@ -20,6 +20,8 @@ _LONGEST_VALUE: Final = 4_096  # characters of a variable's value
 # Where a main thread's Python stack begins: a script, `python -m`, the interpreter's end.
 _MAIN_ROOTS: Final = frozenset({"<module>", "_run_module_as_main"})
 _THREAD_ROOTS: Final = frozenset({"_bootstrap", "Thread._bootstrap"})
+END_MISSING: Final = "the end of a dump is missing: its last stack was cut off"
+NO_MAIN: Final = "a dump shows no main thread: its end is missing, or it is of one thread only"
 _NATIVE_MAIN_ROOTS: Final = ("_start", "__libc_start", "main", "Py_BytesMain")
 _NATIVE_THREAD_ROOTS: Final = ("clone", "__clone", "start_thread")
 
@@ -46,6 +48,7 @@ class ThreadDraft:
         identity: what the tool knows it by, 0 for nothing; the thread's id where it is one.
         detached: whether nothing but a header separates it from what was before (no blank line).
         begins: whether something said that a new dump begins with it.
+        is_cut: whether frames of it are known to be missing.
         line: number of its header.
     """
 
@@ -57,6 +60,7 @@ class ThreadDraft:
         "detached",
         "frames",
         "identity",
+        "is_cut",
         "line",
         "root_first",
         "stack",
@@ -79,6 +83,7 @@ class ThreadDraft:
         self.detached = detached
         self.begins = begins
         self.line = line
+        self.is_cut = False
         self._cut = 0  # frames left out at the root
         self._values = 0
         self._variables: dict[int, list[tuple[str, str]]] = {}
@@ -88,6 +93,7 @@ class ThreadDraft:
         limit = tally.bounds.frames
         if len(self.frames) - (self._cut if self.root_first else 0) >= limit:
             tally.note(f"frames left out: a thread shows more than {limit}")
+            self.is_cut = True
             if not self.root_first:
                 return
             self._cut += 1
@@ -140,31 +146,62 @@ class ThreadDraft:
             for at, values in self._variables.items()
         )
         ordered = tuple(sorted(variables, key=lambda one: one.frame))
-        return msgspec.structs.replace(self.stack, frames=tuple(frames), variables=ordered)
+        return msgspec.structs.replace(
+            self.stack, frames=tuple(frames), variables=ordered, is_cut=self.is_cut
+        )
 
 
-def with_main(threads: Sequence[ThreadStack], *, pid: int = 0) -> tuple[ThreadStack, ...]:
+def with_end_marked(
+    threads: Sequence[ThreadStack], tally: Tally
+) -> tuple[list[ThreadStack], ThreadStack | None]:
+    """The threads of a dump that writes leaf first; its last one is marked if it does not come to its root.
+
+    Returns:
+        The threads, and the one that the dump ended in, if any: nobody knows what thread it is.
+    """
+    marked = list(threads)
+    if not marked or marked[-1].is_cut or _comes_to_its_root(marked[-1]):
+        return marked, None
+    tally.note(END_MISSING)
+    marked[-1] = msgspec.structs.replace(marked[-1], is_cut=True)
+    return marked, marked[-1]
+
+
+def _comes_to_its_root(thread: ThreadStack) -> bool:
+    root = _python_root(thread)
+    if root is None:
+        return bool(thread.frames)  # C++ alone: it may begin anywhere
+    if root.function in _MAIN_ROOTS or root.function in _THREAD_ROOTS or _ends_the_interpreter(thread):
+        return True
+    return thread.frames[-1].function.startswith((*_NATIVE_MAIN_ROOTS, *_NATIVE_THREAD_ROOTS))
+
+
+def with_main(
+    threads: Sequence[ThreadStack], *, pid: int = 0, ended_in: ThreadStack | None = None
+) -> tuple[ThreadStack, ...]:
     """Mark the main thread of one process, where it can be told.
 
     In this order: the thread whose id is the process's; the only one whose Python stack begins in a module
     (or in the interpreter's end); the only one with a Python stack that ``threading`` did not start; the only
     one whose C stack begins in ``main``. Among several, the one with the smallest id, for the kernel counts
-    up; without ids, none.
+    up; without ids, none. Of the thread that the dump ended in, only its id tells.
     """
-    found = _main_index(threads, pid=pid)
+    found = _main_index(threads, pid=pid, ended_in=ended_in)
     return tuple(
         thread if thread.is_main == (at == found) else msgspec.structs.replace(thread, is_main=at == found)
         for at, thread in enumerate(threads)
     )
 
 
-def _main_index(threads: Sequence[ThreadStack], *, pid: int) -> int | None:
+def _main_index(threads: Sequence[ThreadStack], *, pid: int, ended_in: ThreadStack | None) -> int | None:
     if pid:
         for at, thread in enumerate(threads):
             if thread.thread_id == pid:
                 return at
     for is_candidate in (begins_in_a_module, _ends_the_interpreter, _is_no_started_thread, _begins_in_main):
-        candidates = [at for at, thread in enumerate(threads) if is_candidate(thread)]
+        candidates = [
+            at for at, thread in enumerate(threads) if thread is not ended_in and is_candidate(thread)
+        ]
         if len(candidates) == 1:
             return candidates[0]
         if candidates:
@@ -205,7 +242,7 @@ def is_main_like(thread: ThreadStack) -> bool:
     return begins_in_a_module(thread) or _ends_the_interpreter(thread)
 
 
-def split_processes(drafts: Sequence[ThreadDraft]) -> list[tuple[int, list[ThreadStack]]]:
+def split_processes(drafts: Sequence[ThreadDraft], tally: Tally) -> list[tuple[int, list[ThreadStack]]]:
     """Where one process ends and the next begins, in a run of threads without a word on processes.
 
     CPython lists its threads newest first, so that the main thread is the last with Python frames; pystack
@@ -233,6 +270,24 @@ def split_processes(drafts: Sequence[ThreadDraft]) -> list[tuple[int, list[Threa
         has_main = has_main or is_main_like(thread)
     ends = [*starts[1:], len(drafts)]
     return [
-        (drafts[start].line, list(with_main(threads[start:end])))
+        (drafts[start].line, _process(drafts[start:end], threads[start:end], tally))
         for start, end in zip(starts, ends, strict=True)
     ]
+
+
+def _process(
+    drafts: Sequence[ThreadDraft], threads: Sequence[ThreadStack], tally: Tally
+) -> list[ThreadStack]:
+    """The threads of one process, newest first, with the main one marked."""
+    ended_in: ThreadStack | None = None
+    marked = list(threads)
+    if not drafts[-1].root_first:
+        marked, ended_in = with_end_marked(threads, tally)
+    found = with_main(marked, ended_in=ended_in)
+    if not any(thread.is_main for thread in found):
+        last = len(found) - 1
+        if ended_in is None and found[last].is_cut and not drafts[last].root_first:
+            # Its outer frames are left out; the main thread is the last one, and all others are known.
+            return [*found[:last], msgspec.structs.replace(found[last], is_main=True)]
+        tally.note(NO_MAIN)
+    return list(found)

@@ -55,7 +55,11 @@ class WorkerFile(msgspec.Struct, frozen=True):
 
 
 class AgentFile(msgspec.Struct, frozen=True):
-    """``nodes/<node>/agent.json``: one agent and its workers, replaced at each (re)start."""
+    """``nodes/<node>/agent.json``: one agent and its workers, replaced at each (re)start.
+
+    Attributes:
+        beside: whether it is a ``diag watch``, which launched nothing.
+    """
 
     node: str
     pid: int
@@ -67,6 +71,7 @@ class AgentFile(msgspec.Struct, frozen=True):
     page: str = ""
     workers: tuple[WorkerFile, ...] = ()
     world_size: int = 0
+    beside: bool = False
     schema: int = SCHEMA
 
 

@@ -1,0 +1,210 @@
+"""What torch's own words in logs add to a diagnosis: lines of evidence, and a culprit where there is none.
+
+A barrier that names who did not come, a debug mode that names who called something else, a watchdog that
+stands still: each is the word of one rank, without a stack, so the confidence is never above low. A verdict
+that stacks, records or ends gave stays, unless that end is only what the missing rank brought about.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from rankscope.diag.classify.wording import name_ranks, verb
+from rankscope.diag.model import Diagnosis, Evidence, Kind, RankFinding, Verdict
+from rankscope.diag.read import FactKind, LogFact
+
+_SOURCE: Final = "log"
+_RULE: Final = "log"
+_MOST_LINES: Final = 16  # of evidence; a job of 1,000 ranks says the same 1,000 times
+_LONGEST: Final = 240  # characters of a line
+_BARRIER: Final = "monitoredBarrier"
+_DEFAULT: Final = "default_pg"
+_IN_EXITS: Final = frozenset({"failure", "root_failure", "signalled", "raised"})
+"""Kinds whose content the snapshots have as ends; each counts as used."""
+_WORDS: Final[dict[FactKind, str]] = {
+    "watchdog_timeout": "lines of NCCL's watchdog",
+    "watchdog_stuck": "lines of a watchdog that got stuck",
+    "mismatch": "lines about different collectives",
+    "connection_closed": "lines about closed connections",
+    "wait_timeout": "lines about waits in vain",
+    "flight_recorder": "ranks that torch's own analysis names",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """Ranks that the log names, and why."""
+
+    culprits: tuple[int, ...]
+    summary: str
+    kind: Kind = "none"
+    verdict: Verdict = "RankNonCommHang"
+    victims: tuple[int, ...] = ()
+
+
+def with_log_facts(diagnosis: Diagnosis, facts: Sequence[LogFact]) -> tuple[Diagnosis, dict[str, int]]:
+    """The diagnosis with what log lines say.
+
+    Args:
+        diagnosis: what snapshots gave.
+        facts: what log lines say, in the order of the inputs.
+
+    Returns:
+        The diagnosis, and what of the facts is neither in it nor in its evidence, with how often.
+    """
+    lines, left = _evidence(facts)
+    named = _named(facts, diagnosis.world_size) if _may_name(diagnosis, facts) else None
+    told = _as_named(diagnosis, named) if named is not None else diagnosis
+    return msgspec.structs.replace(told, evidence=(*told.evidence, *lines)), left
+
+
+def _evidence(facts: Iterable[LogFact]) -> tuple[list[Evidence], dict[str, int]]:
+    """A line for each sentence, with the ranks that it is of; how many of which kind are left out."""
+    ranks: dict[tuple[FactKind, str], set[int]] = defaultdict(set)
+    count: Counter[tuple[FactKind, str]] = Counter()
+    for fact in facts:
+        if fact.kind in _IN_EXITS:
+            continue
+        key = fact.kind, fact.text.strip()[:_LONGEST]
+        count[key] += 1
+        if fact.rank is not None and fact.kind != "flight_recorder":
+            ranks[key].add(fact.rank)
+    said = {text for kind, text in count if kind != "flight_recorder"}
+    keys = [key for key in count if key[0] != "flight_recorder" or key[1] not in said]
+    left: Counter[str] = Counter()
+    for key in keys[_MOST_LINES:]:
+        left[f"{_WORDS.get(key[0], key[0])}, which are not shown"] += count[key]
+    return [_line(text, sorted(ranks[kind, text])) for kind, text in keys[:_MOST_LINES]], dict(left)
+
+
+def _line(text: str, ranks: Sequence[int]) -> Evidence:
+    if len(ranks) == 1:
+        return Evidence(_SOURCE, text, ranks[0])
+    return Evidence(_SOURCE, f"{name_ranks(ranks)}: {text}" if ranks else text)
+
+
+def _may_name(diagnosis: Diagnosis, facts: Sequence[LogFact]) -> bool:
+    """Whether nobody is named, or only ranks that ended because a barrier told them of others."""
+    if diagnosis.verdict == "Unknown":
+        return True
+    if diagnosis.verdict != "Exited" or not diagnosis.culprits:
+        return False
+    ends: dict[int, str] = {
+        fact.rank: fact.text for fact in facts if fact.rank is not None and fact.kind == "raised"
+    }
+    return all(_BARRIER in ends.get(rank, "") for rank in diagnosis.culprits)
+
+
+def _named(facts: Sequence[LogFact], world_size: int) -> _Named | None:
+    found = (
+        _did_not_come(facts),
+        _called_another(facts),
+        _is_behind(facts),
+        _watchdog_is_stuck(facts),
+    )
+    return next((one for one in found if one is not None and len(one.culprits) < max(world_size, 2)), None)
+
+
+def _did_not_come(facts: Sequence[LogFact]) -> _Named | None:
+    """Ranks that a barrier, or torch's analysis of its records, names."""
+    named = [fact for fact in facts if fact.kind == "flight_recorder" and fact.rank is not None]
+    if not named:
+        return None
+    ranks = _ranks(named)
+    if not any(_BARRIER in fact.text for fact in named):
+        return _Named(ranks, f"torch's own analysis names {name_ranks(ranks)}")
+    told = {fact.text for fact in named}
+    waited = [fact for fact in facts if fact.kind == "wait_timeout" and fact.text in told]
+    witnesses = tuple(rank for rank in _ranks(waited) if rank not in ranks)
+    seconds = max((fact.seconds or 0.0 for fact in waited), default=0.0)
+    text = f"{name_ranks(ranks)} did not come to monitored_barrier"
+    if witnesses:
+        text += f"; {name_ranks(witnesses)} waited {seconds:g} s for {verb(ranks, 'it', 'them')}"
+    return _Named(ranks, text, victims=witnesses)
+
+
+def _called_another(facts: Sequence[LogFact]) -> _Named | None:
+    """The rank that all others say called another collective than they did; without a majority, none."""
+    accused: dict[int, set[int]] = defaultdict(set)
+    for fact in facts:
+        if fact.kind == "mismatch" and fact.rank is not None and fact.other is not None:
+            accused[fact.other[0]].add(fact.rank)
+    if not accused:
+        return None
+    most = max(len(by) for by in accused.values())
+    ranks = tuple(sorted(rank for rank, by in accused.items() if len(by) == most))
+    if len(ranks) != 1 or most < 2:  # noqa: PLR2004 - two ranks accuse each other
+        return None
+    by = tuple(sorted(accused[ranks[0]]))
+    text = f"{name_ranks(by)} say that {name_ranks(ranks)} called another collective than they did"
+    return _Named(ranks, text, kind="desync", victims=by)
+
+
+def _is_behind(facts: Sequence[LogFact]) -> _Named | None:
+    """Ranks whose watchdog says that a collective has not ended which it has on the others."""
+    ended = _ended(facts)
+    if len(ended) < 3:  # noqa: PLR2004 - a majority
+        return None
+    newest = max(ended.values())
+    ranks = tuple(sorted(rank for rank, number in ended.items() if number < newest))
+    if not ranks or 2 * len(ranks) >= len(ended):
+        return None
+    last = min(ended[rank] for rank in ranks)
+    text = (
+        f"{name_ranks(ranks)} {verb(ranks, 'is', 'are')} still in collective {last + 1},"
+        f" which has ended on {name_ranks(set(ended) - set(ranks))}"
+    )
+    return _Named(ranks, text, verdict="RankCommHang", victims=tuple(sorted(set(ended) - set(ranks))))
+
+
+def _ended(facts: Sequence[LogFact]) -> Mapping[int, int]:
+    """The last collective of the default group that has ended, of each rank whose watchdog tells."""
+    ended: dict[int, int] = {}
+    for fact in facts:
+        if fact.kind == "watchdog_timeout" and fact.rank is not None and fact.record is not None:
+            for group in fact.record.groups:
+                if group.completed >= 0 and group.description in {"", _DEFAULT}:
+                    ended[fact.rank] = group.completed
+    return ended
+
+
+def _watchdog_is_stuck(facts: Sequence[LogFact]) -> _Named | None:
+    """Ranks whose watchdog cannot run: a CUDA call, or a thread that holds the GIL, keeps it."""
+    ranks = _ranks(fact for fact in facts if fact.kind == "watchdog_stuck")
+    if not ranks:
+        return None
+    text = f"the NCCL watchdog of {name_ranks(ranks)} got stuck: in a CUDA call, or for want of the GIL"
+    return _Named(ranks, text, kind="native_gil")
+
+
+def _ranks(facts: Iterable[LogFact]) -> tuple[int, ...]:
+    return tuple(sorted({fact.rank for fact in facts if fact.rank is not None}))
+
+
+def _as_named(diagnosis: Diagnosis, named: _Named) -> Diagnosis:
+    return msgspec.structs.replace(
+        diagnosis,
+        verdict=named.verdict,
+        kind=named.kind,
+        severity="warning",
+        confidence="low",
+        culprits=named.culprits,
+        summary=f"{named.summary}; by the log alone",
+        location=None,
+        rule=_RULE,
+        ranks=tuple(_row(row, named) for row in diagnosis.ranks),
+    )
+
+
+def _row(row: RankFinding, named: _Named) -> RankFinding:
+    if row.rank in named.culprits:
+        rank_class = "RankCommHang" if named.verdict == "RankCommHang" else "RankNonCommHang"
+        return msgspec.structs.replace(row, role="culprit", rank_class=rank_class)
+    if row.rank in named.victims:
+        return msgspec.structs.replace(row, role="victim", waits_for=named.culprits)
+    return row

@@ -1,0 +1,102 @@
+"""What torch's own words in logs add to a diagnosis."""
+
+from __future__ import annotations
+
+import pytest
+from tests.reading_factory import read
+
+from rankscope.diag.classify import Catalogue, diagnose
+from rankscope.diag.classify.log_words import with_log_facts
+from rankscope.diag.dumps.gather import gather
+from rankscope.diag.dumps.names import read_name
+from rankscope.diag.dumps.pieces import Source
+from rankscope.diag.model import Diagnosis
+
+BARRIER = "RuntimeError: [Rank 0]: Ranks 1, 3 failed to pass monitoredBarrier in 30000 ms"
+STUCK = "ProcessGroupNCCL's watchdog got stuck for 480 seconds without making progress"
+PRINT = (
+    "RuntimeError: Detected mismatch between collectives on ranks. Rank {0} is running collective: "
+    "CollectiveFingerPrint(SequenceNumber=12, OpType=ALLREDUCE, TensorShape=[8], TensorDtypes=Float, "
+    "TensorDeviceTypes=TensorOptions()), but Rank {1} is running collective: "
+    "CollectiveFingerPrint(SequenceNumber=12, OpType=ALLREDUCE, TensorShape=[9], TensorDtypes=Float, "
+    "TensorDeviceTypes=TensorOptions())"
+)
+STATUS = (
+    "[E1129 10:00:00.024 ProcessGroupNCCL.cpp:2271] [PG ID 0 PG GUID 0(default_pg) Rank {0}]  failure "
+    "detected by watchdog at work sequence id: {1} PG status: last enqueued work: 5001, "
+    "last completed work: {2}"
+)
+
+
+def of_log(*lines: str) -> tuple[Diagnosis, dict[str, int]]:
+    """The diagnosis of a log alone, and what of it nothing used."""
+    contents = read("".join(f"{line}\n" for line in lines).encode())
+    found = gather([Source("train.log", read_name(["train.log"]), contents)], job="j", time=1.0)
+    diagnosis = diagnose(
+        (found.snapshots[-1], None), catalogue=Catalogue.load(), source_line=lambda _f, _l: None, time="t"
+    )
+    return with_log_facts(diagnosis, found.facts)
+
+
+@pytest.mark.parametrize(
+    ("lines", "culprits", "kind", "word"),
+    [
+        ([f"[rank0]: {BARRIER}"], (1, 3), "none", "did not come to monitored_barrier"),
+        (
+            [
+                "[rank0]: Traceback (most recent call last):",
+                '[rank0]:   File "t.py", line 3, in main',
+                f"[rank0]: {BARRIER}",
+            ],
+            (1, 3),
+            "none",
+            "did not come to monitored_barrier",
+        ),
+        ([f"[rank3]: {STUCK}"], (3,), "native_gil", "got stuck"),
+        ([f"[rank{rank}]: {PRINT.format(rank, 2)}" for rank in (0, 1, 3)], (2,), "desync", "[9]"),
+        (
+            [
+                f"[rank{rank}]: {STATUS.format(rank, *((4999, 4998) if rank == 2 else (5000, 4999)))}"
+                for rank in range(4)
+            ],
+            (2,),
+            "none",
+            "still in collective 4999",
+        ),
+    ],
+)
+def test_the_words_of_a_log_name_whom_they_name(
+    lines: list[str], culprits: tuple[int, ...], kind: str, word: str
+) -> None:
+    diagnosis, left = of_log(*lines)
+    assert (diagnosis.culprits, diagnosis.kind) == (culprits, kind)
+    assert word in diagnosis.summary
+    assert diagnosis.confidence in {"low", "medium"}
+    assert {row.rank for row in diagnosis.ranks if row.role == "culprit"} == set(culprits)
+    assert any(line.source == "log" for line in diagnosis.evidence)
+    assert not left
+
+
+def test_a_watchdog_that_all_ranks_say_is_stuck_accuses_nobody() -> None:
+    diagnosis, _ = of_log(*(f"[rank{rank}]: {STUCK}" for rank in range(4)))
+    assert (diagnosis.verdict, diagnosis.culprits) == ("Unknown", ())
+    assert any("ranks 0-3" in line.fact for line in diagnosis.evidence)
+
+
+def test_a_rank_whose_peer_is_gone_is_listed_with_what_it_said() -> None:
+    diagnosis, _ = of_log(
+        "[rank0]:[E1129 10:00:00 ProcessGroupNCCL.cpp:616] [Rank 0] Watchdog caught collective operation "
+        "timeout: WorkNCCL(SeqNum=9, OpType=BROADCAST, NumelIn=5, NumelOut=5, Timeout(ms)=600000) ran for "
+        "600000 milliseconds before timing out.",
+        "[rank1]: torch.distributed.DistBackendError: NCCL error in: x.cpp:1970, remote process exited or "
+        "there was a network error, NCCL version 2.21.5",
+    )
+    assert [row.rank for row in diagnosis.ranks] == [0, 1]
+    assert any("network error" in line.fact and line.rank == 1 for line in diagnosis.evidence)
+
+
+def test_lines_beyond_what_is_shown_are_counted_by_their_kind() -> None:
+    lines = [f"[rank{rank}]: {STUCK.replace('480', str(480 + rank))}" for rank in range(40)]
+    diagnosis, left = of_log(*lines)
+    assert sum(line.source == "log" for line in diagnosis.evidence) == 16
+    assert left == {"lines of a watchdog that got stuck, which are not shown": 24}
