@@ -183,6 +183,19 @@ def strace(pid: int, output: Path) -> Generator[int]:
         tracer.wait(DEADLINE)
 
 
+def test_what_a_rank_writes_to_answer_is_none_of_its_own_work(node: Workers) -> None:
+    process = started(node, f"import time\n{IDLE}")
+    first, second, third = (
+        capture(process.pid, "faulthandler", answers=str(node.answers)).facts for _ in range(3)
+    )
+    assert first is not None
+    assert second is not None
+    assert third is not None
+    assert first.look_bytes > 0
+    assert second.io_bytes == first.io_bytes + first.look_bytes
+    assert third.io_bytes == second.io_bytes + second.look_bytes
+
+
 def test_with_pystack_alone_the_stacks_say_what_they_lack() -> None:
     with waiting_process() as process:
         snapshot = capture(process.pid, "pystack")

@@ -114,6 +114,60 @@ def test_without_tools_the_host_is_not_ready(tmp_path: Path, without_torch: dict
     assert answer.findings["pystack"]["status"] == "warn"
 
 
+def few_files() -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (16, 16))
+
+
+def test_with_few_descriptors_checks_take_turns(without_torch: dict[str, str]) -> None:
+    answer = Answer(doctor("--json", env=without_torch, before=few_files))
+    assert {each["what"] for each in answer.data["findings"] if not each["known"]} == set()
+    assert answer.findings["open files"]["status"] == "warn"
+    assert answer.code == 0
+
+
+def no_children() -> None:
+    """Not as root, whom this limit does not bind."""
+    if os.geteuid() == 0:
+        nobody = 65534
+        os.setgroups([])
+        os.setresgid(nobody, nobody, nobody)
+        os.setresuid(nobody, nobody, nobody)
+    resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+
+
+NO_FORK = """
+import os, sys
+from rankscope.diag.commands import doctor
+from rankscope.diag.doctor import folders, gpus, limits, shared, torch_features, tracing, visibility
+from tests.integration.test_doctor import no_children
+no_children()
+sys.exit(doctor.main(["--json"]))
+"""
+
+
+def test_a_check_that_cannot_be_started_is_not_known() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", NO_FORK],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+        cwd=ROOT,
+    )
+    answer = Answer(done)
+    assert answer.code == 5
+    assert {each["known"] for each in answer.data["findings"]} == {False}
+    assert answer.findings["py-spy"]["value"].startswith("could not find out: cannot be started: ")
+
+
+def test_several_ports_are_all_tried(without_torch: dict[str, str]) -> None:
+    with contextlib.closing(socket.create_server(("", 0))) as taken:
+        port = taken.getsockname()[1]
+        answer = Answer(doctor("--json", "--port", str(port), "--port", "1", env=without_torch))
+    assert answer.findings[f"port {port}"]["status"] == "warn"
+    assert "port 1" in answer.findings
+
+
 def deny_tracing() -> None:
     """A seccomp filter as Docker's profile for old kernels has it: ptrace and process_vm_readv give EPERM."""
     numbers = {"x86_64": (101, 310), "aarch64": (117, 270)}[platform.machine()]

@@ -26,6 +26,21 @@ sys.stdin.read()
 """
 
 
+def test_what_a_look_had_a_worker_write_is_none_of_its_io() -> None:
+    with waiting_process() as process:
+        worker = WorkerRef(0, 0, process.pid, proc.start_ticks(process.pid) or 0)
+        launch = Launch(workers=(worker,), restart_count=0, world_size=1, group_rank=0)
+        observer = Observer(launch, None, timer_calls=dict, log_sizes=dict)
+        try:
+            (before,) = observer.observe(time.monotonic(), with_children=False)
+            for _ in range(2):
+                observer.looked_at(process.pid, 100)
+            (after,) = observer.observe(time.monotonic(), with_children=False)
+            assert after.io_bytes == before.io_bytes - 200
+        finally:
+            observer.close()
+
+
 @pytest.mark.parametrize(("tool", "state"), [("py-spy", "S"), ("pystack", "S"), ("gdb", "t")])
 def test_a_worker_that_a_tool_holds_is_stopped_only_for_a_debugger(tool: str, state: str) -> None:
     with waiting_process() as process:

@@ -48,7 +48,7 @@ def answering(node: Workers, pid: int, *, forked_from: int = 0) -> Answering | N
 def stacks(found: Answering | None, *, to_thread: bool = False) -> list[list[str]]:
     """Functions of each thread, after a dump."""
     assert found is not None
-    threads, problem = ask_stacks(found, to_thread=to_thread, deadline=time.monotonic() + DEADLINE)
+    threads, problem, _size = ask_stacks(found, to_thread=to_thread, deadline=time.monotonic() + DEADLINE)
     assert threads, problem
     return [[frame.function for frame in thread.frames] for thread in with_main_first(threads)]
 

@@ -1,4 +1,4 @@
-"""Which job a name means, for every verb: what runs goes before what is stored, and nobody's namesake is taken."""
+"""Which job a name means, for every verb: what runs goes before what is stored; no namesake is taken."""
 
 from __future__ import annotations
 

@@ -86,3 +86,7 @@ def test_complaints_of_all_tools_are_known(text: str, source: str) -> None:
 def test_an_error_in_a_log_is_no_complaint() -> None:
     contents = read("Error: Failed to open checkpoint\nptrace: \n  0: main\n")
     assert contents.dumps == ()
+
+
+def test_an_error_without_words_is_none() -> None:
+    assert read("Engine error: \n").dumps == ()

@@ -169,3 +169,18 @@ def test_a_word_in_brackets_in_a_log_is_no_frame() -> None:
         Epoch 3 done (train.py:12)
         """)
     assert [functions(thread) for dump in contents.dumps for thread in dump.threads] == [["<module>"]]
+
+
+def test_a_dump_cut_in_the_c_frames_of_its_only_thread_says_so() -> None:
+    text = """
+        Process 12: python train.py
+        Python v3.11.7 (/usr/bin/python3.11)
+
+        Thread 12 (idle): "MainThread"
+            poll (libc.so.6)
+            c10d::TCPStore::doWait (torch/lib/libtorch_cpu.so)
+    """
+    (thread,) = read(text).dumps[0].threads
+    assert thread.is_cut
+    (whole,) = read(text.rstrip() + "\n            main (python3.11)\n").dumps[0].threads
+    assert not whole.is_cut

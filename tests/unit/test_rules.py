@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 from tests.classify_factory import (
     ARank,
     a_job,
@@ -16,7 +17,7 @@ from tests.classify_factory import (
 )
 
 from rankscope.diag.classify import communicating_ranks, load_catalogue
-from rankscope.diag.model import ChildSnapshot, Diagnosis, ExitFacts, Frame, ThreadStack
+from rankscope.diag.model import ChildSnapshot, Diagnosis, ExitFacts, Frame, JobSnapshot, ThreadStack
 
 LOADER = "torch/utils/data/dataloader.py"
 LOADER_WAIT = (
@@ -125,6 +126,23 @@ def test_victims_that_spin_do_not_excuse_a_quiet_sink() -> None:
 def test_a_rank_that_prints_now_and_then_is_awake() -> None:
     polls = a_rank(2).stuck_in(user("poll", 5)).but(io=9.0)
     assert said(judge_still(*waiting(0, 1), polls)) == ("RankNonCommHang", "python_loop", "medium", (2,), "8")
+
+
+@pytest.mark.parametrize(("look_bytes", "kind"), [(680, "user_code"), (0, "python_loop")])
+def test_what_a_rank_wrote_to_answer_the_first_look_is_no_sign_of_life(look_bytes: int, kind: str) -> None:
+    ranks = [*waiting(0, 1), a_rank(2).stuck_in(user("poll", 5)).but(step=5)]
+    first, second = a_job(*ranks), a_job(*ranks, seconds=4.0)
+    told = judge(writing(first, 0, look_bytes), writing(second, 680, look_bytes), silent=12.0)
+    assert (told.culprits, told.kind) == ((2,), kind)
+
+
+def writing(look: JobSnapshot, io_bytes: int, look_bytes: int) -> JobSnapshot:
+    ranks = tuple(
+        replace(rank, facts=replace(rank.facts, io_bytes=io_bytes, look_bytes=look_bytes))
+        for rank in look.ranks
+        if rank.facts
+    )
+    return replace(look, ranks=ranks)
 
 
 def test_quick_samples_confirm_an_endless_python_loop() -> None:

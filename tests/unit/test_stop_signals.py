@@ -140,3 +140,63 @@ raise SystemExit(len(helped))
 """
     done = subprocess.run([sys.executable, "-c", program], timeout=60, check=False)
     assert done.returncode == 0
+
+
+FAST = """
+import os, signal, sys, time
+from torch.distributed.elastic.multiprocessing import SignalException
+from rankscope.agent import stop_signals
+
+stop_signals.PATIENCE = 0.3
+signals = stop_signals.StopSignals()
+signal.signal(signal.SIGTERM, signals.handle)
+helped = []
+signals.start(helped.append)
+try:
+    with signals.hold():
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.1)
+except SignalException:
+    signals.acting()
+    with signals.hold():
+        time.sleep(0.6)
+    if sys.argv[1] == "again":
+        os.kill(os.getpid(), signal.SIGTERM)
+    signals.arm()  # within the same moment: the thread has not looked yet
+began = time.monotonic()
+signals.stop(timeout=60.0)
+print(time.monotonic() - began < 0.25, helped)
+"""
+
+
+@pytest.mark.parametrize("again", ["once", "again"])
+def test_what_was_acted_on_stays_so_when_the_next_signal_may_raise_again(again: str) -> None:
+    command = [sys.executable, "-c", FAST, again]
+    done = subprocess.run(command, timeout=60, check=False, capture_output=True)
+    assert done.stdout == b"True []\n", done.stderr.decode()
+
+
+def test_a_signal_that_nobody_carried_out_is_helped_with_though_an_earlier_one_was() -> None:
+    program = """
+import os, signal, time
+from torch.distributed.elastic.multiprocessing import SignalException
+from rankscope.agent import stop_signals
+
+stop_signals.PATIENCE = stop_signals.ONE_ASKING = 0.3
+signals = stop_signals.StopSignals()
+signal.signal(signal.SIGTERM, signals.handle)
+helped = []
+signals.start(helped.append)
+for carried_out in (True, False):
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    except SignalException:
+        if carried_out:
+            signals.acting()
+            signals.arm()
+    time.sleep(1.0)
+signals.stop()
+raise SystemExit(len(helped))
+"""
+    done = subprocess.run([sys.executable, "-c", program], timeout=60, check=False)
+    assert done.returncode == 1

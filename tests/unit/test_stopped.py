@@ -36,7 +36,7 @@ def test_a_job_in_its_rhythm_is_healthy_whatever_one_look_shows() -> None:
     found = call("training", silent=0.4)
     assert (found.verdict, found.severity, found.kind, found.culprits) == ("Healthy", "none", "none", ())
     assert found.location is None
-    assert found.summary == "stopped by SIGTERM 0.4 s after the last progress: nothing was wrong"
+    assert found.summary == "stopped by SIGTERM 0.4 s after the last progress: no longer silent than usual"
     assert [rank.state for rank in found.ranks] == ["running", "running", "exited"]
     assert {rank.role for rank in found.ranks} == {"bystander"}
 

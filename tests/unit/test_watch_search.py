@@ -14,7 +14,6 @@ from tests.capture_factory import WAITING, end_group, first_line, running, waiti
 from tests.jobs import until
 
 from rankscope.agent.beside.search import Search
-from rankscope.diag import proc
 from rankscope.diag.discover import FoundJob
 
 LAUNCHER = """
@@ -112,7 +111,8 @@ def test_a_script_may_start_several_jobs_side_by_side(tmp_path: Path) -> None:
     inner = "import json, os, subprocess, sys\nworkers = []\n"
     inner += "for port in ('1', '2'):\n"
     inner += "    env = {**os.environ, 'RANK': '0', 'MASTER_ADDR': '::1', 'MASTER_PORT': port}\n"
-    inner += "    workers.append(subprocess.Popen([sys.executable, '-c', sys.argv[1]], env=env, stdin=-1, stdout=-1))\n"
+    inner += "    command = [sys.executable, '-c', sys.argv[1]]\n"
+    inner += "    workers.append(subprocess.Popen(command, env=env, stdin=-1, stdout=-1))\n"
     inner += "    workers[-1].stdout.readline()\n"
     inner += "print(*(worker.pid for worker in workers), flush=True)\n"
     inner += "workers[0].wait(); print('ended', flush=True); input()"

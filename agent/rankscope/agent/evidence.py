@@ -133,6 +133,8 @@ class EvidenceTaker:
             targets = [self._target(worker, observer, exits.get(worker.rank)) for worker in launch.workers]
             left = max(0.0, deadline - time.monotonic())
             ranks = capture_ranks(targets, timeout=left, children=children, backends=self._backends)
+            for rank in ranks:
+                observer.looked_at(rank.pid, rank.facts.look_bytes if rank.facts else 0)
         finally:
             self._lock.release()
         return JobSnapshot(job=self._job, time=time.time(), world_size=launch.world_size, ranks=ranks)

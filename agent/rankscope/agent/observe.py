@@ -124,6 +124,7 @@ class Observer:
         self._children: dict[int, _ChildTotals] = {}
         self._claims: dict[int, tuple[int, int]] = {}
         self._counters: dict[int, tuple[int, ProcessCounters]] = {}
+        self._look_bytes: dict[int, int] = {}
         self.slots: dict[int, SlotView] = {}
         self.ended: frozenset[int] = frozenset()
         self._probed = False
@@ -183,7 +184,7 @@ class Observer:
             cpu_seconds=counters.cpu_seconds,
             other_cpu_seconds=counters.other_cpu_seconds,
             switches=counters.switches,
-            io_bytes=counters.io_bytes,
+            io_bytes=counters.io_bytes - self._look_bytes.get(pid, 0),
             children_cpu_seconds=children.cpu_seconds,
             children_io_bytes=children.io_bytes,
             youngest_child_born=children.youngest_born,
@@ -224,6 +225,11 @@ class Observer:
         """Pid and start time of the rank: the worker, or the process below it that claimed its slot."""
         pid, ticks = self._claims.get(worker.rank, (worker.pid, worker.start_ticks))
         return (pid, ticks) if proc.start_ticks(pid) == ticks else (worker.pid, worker.start_ticks)
+
+    def looked_at(self, pid: int, size_bytes: int) -> None:
+        """A look had process ``pid`` write that much: no work of its own (any thread; looks do not overlap)."""
+        if size_bytes:
+            self._look_bytes = {**self._look_bytes, pid: self._look_bytes.get(pid, 0) + size_bytes}
 
     def rank_above(self, pid: int) -> int:
         """The rank that process ``pid`` is or descends from, -1 for none."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import signal
 import threading
@@ -45,6 +46,8 @@ class StopSignals:
         self._held = 0
         self._ending = False
         self._acting = False
+        self._handled = 0
+        self._handled_at = -math.inf
         self._armed_from = 0
         self._pipe: tuple[int, int] | None = None
         self._woke_before = -1
@@ -61,6 +64,7 @@ class StopSignals:
         sent = signal.Signals(number)
         self.received = (*self.received, (time.monotonic(), sent))
         if self._ending:
+            self._note_handled()
             return
         if self._held:
             self._pending = self._pending or sent
@@ -101,6 +105,12 @@ class StopSignals:
     def acting(self) -> None:
         """If a signal was raised: the main thread carries it out, nobody else needs to."""
         self._acting = self._ending
+        self._note_handled()
+
+    def _note_handled(self) -> None:
+        """What came up to now is in the main thread's hands, whatever ``arm`` does later."""
+        if self._acting:
+            self._handled, self._handled_at = len(self.received), time.monotonic()
 
     def arm(self) -> None:
         """From here on a signal raises again (main thread)."""
@@ -167,18 +177,21 @@ class StopSignals:
             if heard == _END:
                 return
             # Not every signal with a Python handler ends the agent.
-            if signal.getsignal(heard) == self.handle and not self._is_acted_on_in_time():
+            if signal.getsignal(heard) == self.handle and not self._is_handled_in_time():
                 try:
                     help_out(signal.Signals(heard))
                 except Exception:
                     logger.exception("rankscope could not end the agent beside its main thread")
 
-    def _is_acted_on_in_time(self) -> bool:
+    def _is_handled_in_time(self) -> bool:
+        """Whether the main thread takes the signal that was just heard into its hands."""
+        # Its Python handler may have run before this thread did; one that repeats another needs no answer.
+        since = time.monotonic() - ONE_ASKING
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
+            if self._handled == len(self.received) and self._handled_at >= since:
+                return True
             if self._held:
                 deadline = time.monotonic() + PATIENCE
-            elif self._acting:
-                return True
             time.sleep(_PAUSE)
         return False

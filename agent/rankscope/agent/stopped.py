@@ -54,7 +54,7 @@ def stopped(found: Diagnosis, *, standing: Standing, why: str, silent: float, ev
 
 def _training(found: Diagnosis, why: str, silent: float, *, ever_moved: bool) -> Diagnosis:
     since = "the last progress" if ever_moved else "the last sign of life"
-    said = "nothing was wrong" if ever_moved else "no progress had been seen yet"
+    said = "no longer silent than usual" if ever_moved else "no progress had been seen yet"
     return replace(
         found,
         verdict="Healthy",

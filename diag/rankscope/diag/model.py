@@ -117,6 +117,7 @@ class ProcessFacts(msgspec.Struct, frozen=True):
         io_bytes: characters read and written by the main thread (``rchar`` + ``wchar``).
         minor_faults: of the process.
         started: unix time the process started, seconds.
+        look_bytes: what the main thread wrote right after these facts to answer the look they belong to.
     """
 
     pid: int
@@ -134,6 +135,7 @@ class ProcessFacts(msgspec.Struct, frozen=True):
     minor_faults: int = 0
     thread_count: int = 1
     started: float = 0.0
+    look_bytes: int = 0
 
 
 class GroupProgress(msgspec.Struct, frozen=True, gc=False):

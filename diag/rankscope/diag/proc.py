@@ -107,6 +107,11 @@ def read_facts(pid: int, *, now: float) -> ProcessFacts | None:
     )
 
 
+def io_bytes(pid: int) -> int:
+    """Characters that the main thread has read and written, 0 when that cannot be read."""
+    return _io_bytes(read_file(f"/proc/{pid}/task/{pid}/io"))
+
+
 def start_ticks(pid: int) -> int | None:
     """Start time of a process in clock ticks since boot, ``None`` when there is no such process."""
     split = split_stat(read_file(f"/proc/{pid}/stat"))

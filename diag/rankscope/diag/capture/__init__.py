@@ -8,17 +8,20 @@ found nor what their stacks mean.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypeVar
 
 import msgspec
 
 from rankscope.diag import proc
 from rankscope.diag.capture.answers import Folders
+from rankscope.diag.capture.guard import Guard
 from rankscope.diag.capture.plan import BACKENDS, GONE, Backend
 from rankscope.diag.capture.process import Captured, Toolbox, capture_process, find_tools
 from rankscope.diag.capture.record import Recorded, read_recorded
@@ -96,33 +99,46 @@ def capture_ranks(
     """
     deadline = time.monotonic() + timeout
     found_pyspy, found_pystack = find_tools(pyspy=pyspy, pystack=pystack)
-    tools = Toolbox(
-        pyspy=found_pyspy,
-        pystack=found_pystack,
-        timeout=rank_timeout,
-        native=native,
-        local_variables=local_variables,
-        blocking=blocking,
-        backends=backends,
-    )
     folders = Folders()
-    snapshots = _in_parallel(
-        lambda target: _capture_rank(target, folders, tools=tools, deadline=deadline, record=record), targets
-    )
-    if not children:
-        return snapshots
-    answers = {target.pid: target.answers for target in targets}
-    return _with_children(snapshots, answers, folders, tools=tools, deadline=deadline)
+    with contextlib.closing(Guard()) as guard:
+        tools = Toolbox(
+            pyspy=found_pyspy,
+            pystack=found_pystack,
+            timeout=rank_timeout,
+            native=native,
+            local_variables=local_variables,
+            blocking=blocking,
+            backends=backends,
+            guard=guard,
+        )
+        snapshots = _in_parallel(
+            lambda target: _capture_rank(target, folders, tools=tools, deadline=deadline, record=record),
+            targets,
+            guard,
+        )
+        if not children:
+            return snapshots
+        answers = {target.pid: target.answers for target in targets}
+        return _with_children(snapshots, answers, folders, tools=tools, deadline=deadline)
 
 
-def _in_parallel(task: Callable[[_Asked], _Answer], asked: Sequence[_Asked]) -> tuple[_Answer, ...]:
-    """Answers in the order asked; the threads have ended when this returns, as each task has a deadline."""
+def _in_parallel(
+    task: Callable[[_Asked], _Answer], asked: Sequence[_Asked], guard: Guard | None
+) -> tuple[_Answer, ...]:
+    """Answers in the order asked; the threads have ended when this returns, as each task has a deadline.
+
+    When the user gives up meanwhile (Ctrl-C), the tools that run are ended.
+    """
     if not asked:
         return ()
     workers = min(len(asked), len(os.sched_getaffinity(0)), _MAX_PARALLEL)
     pool = ThreadPoolExecutor(workers, thread_name_prefix="rankscope-capture")
     try:
         return tuple(pool.map(task, asked))
+    except BaseException:
+        if guard is not None:
+            guard.cancel()
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -174,7 +190,8 @@ def _with_children(
         _children_of(snapshot, answers.get(snapshot.pid, ""), places, others=others) for snapshot in snapshots
     ]
     asked = [child for found in of_rank for child in found]
-    done = iter(_in_parallel(lambda child: _capture_child(child, tools=tools, deadline=deadline), asked))
+    task = partial(_capture_child, tools=tools, deadline=deadline)
+    done = iter(_in_parallel(task, asked, tools.guard))
     return tuple(
         msgspec.structs.replace(snapshot, children=tuple(next(done) for _ in found)) if found else snapshot
         for snapshot, found in zip(snapshots, of_rank, strict=True)

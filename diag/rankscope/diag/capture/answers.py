@@ -121,7 +121,7 @@ class Folders:
 
 def ask_stacks(
     answering: Answering, *, to_thread: bool, deadline: float
-) -> tuple[tuple[ThreadStack, ...], str]:
+) -> tuple[tuple[ThreadStack, ...], str, int]:
     """Have the process dump its stacks.
 
     Args:
@@ -130,25 +130,25 @@ def ask_stacks(
         deadline: ``time.monotonic()`` after which it is not waited for any longer.
 
     Returns:
-        The threads, and why there are none.
+        The threads, why there are none, and how many bytes the process wrote.
     """
     limit = min(deadline, time.monotonic() + _DUMP_SECONDS)
     try:
         with _taken(answering.stacks, deadline=limit) as fd:
             if fd < 0:
-                return (), "its stacks are being asked for by somebody else"
+                return (), "its stacks are being asked for by somebody else", 0
             os.ftruncate(fd, 0)
             takers = _takers(answering.pid)
             if not _send(answering, to_thread=to_thread):
-                return (), "the process ended before it was asked for its stacks"
+                return (), "the process ended before it was asked for its stacks", 0
             _wait(answering.pid, takers, fd, deadline=limit)
             text = os.pread(fd, _MOST_BYTES, 0)
             os.ftruncate(fd, 0)
     except OSError as error:
-        return (), f"faulthandler: {error.strerror or error}"
+        return (), f"faulthandler: {error.strerror or error}", 0
     if not text:
-        return (), "the process did not answer the signal for its stacks"
-    return _read(text, answering), "faulthandler: no thread in its answer"
+        return (), "the process did not answer the signal for its stacks", 0
+    return _read(text, answering), "faulthandler: no thread in its answer", len(text)
 
 
 def _read(text: bytes, answering: Answering) -> tuple[ThreadStack, ...]:

@@ -10,10 +10,14 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
+
+import msgspec
 
 from rankscope.diag import proc
 from rankscope.diag.capture.answers import Answering, ask_stacks, find_answering
+from rankscope.diag.capture.guard import Guard
 from rankscope.diag.capture.locks import process_lock
 from rankscope.diag.capture.plan import (
     BACKENDS,
@@ -50,6 +54,7 @@ class Toolbox:
         local_variables: whether to ask for local variables.
         blocking: whether the process may be stopped while it is read.
         backends: those that may be used.
+        guard: looks after tools should this process be killed, ``None`` for nobody.
     """
 
     pyspy: str | None = None
@@ -59,6 +64,7 @@ class Toolbox:
     local_variables: bool = False
     blocking: bool = True
     backends: Sequence[Backend] = BACKENDS
+    guard: Guard | None = None
 
     @property
     def present(self) -> frozenset[Backend]:
@@ -177,7 +183,7 @@ class _Look:
                 return Captured(self._facts, outcome.threads, reason, step.source)
             if is_final(outcome.reason, self._facts):
                 return Captured(self._facts, reason=outcome.reason)
-            if time.monotonic() >= self._deadline:
+            if time.monotonic() >= self._deadline or (self._tools.guard and self._tools.guard.cancelled):
                 return Captured(self._facts, reason=OUT_OF_TIME)
             why = f"{why}; {outcome.reason}" if why and step.tool == "faulthandler" else why or outcome.reason
             steps = steps_after(steps, cannot_stop=outcome.cannot_stop)
@@ -189,8 +195,11 @@ class _Look:
         limit = now + min(self._tools.timeout, left if is_last else left * _SHARE)
         if step.tool == "faulthandler":
             return self._ask(step, limit)
-        run = run_tool(self._command(step), deadline=limit)
-        if run.code is None:
+        guard, held = self._tools.guard, step.blocking and not self._was_stopped
+        guarded = partial(guard.over, held=self._facts.pid if held else 0) if guard is not None else None
+        run = run_tool(self._command(step), deadline=limit, guarded=guarded)
+        given_up = guard is not None and guard.cancelled
+        if run.code is None or given_up:
             if step.blocking and not self._was_stopped:
                 release(self._facts.pid, self._facts.start_ticks, tool=step.tool)
             return _Outcome(reason=f"{step.tool} did not answer in {limit - now:.3g} s", cannot_stop=True)
@@ -210,7 +219,14 @@ class _Look:
     def _ask(self, step: Step, limit: float) -> _Outcome:
         if self._answering is None:
             return _Outcome(reason="the worker does not answer")
-        return _Outcome(*ask_stacks(self._answering, to_thread="thread" in step.flags, deadline=limit))
+        # What it writes for us is none of its own work: the next look must not take it for that.
+        before = proc.io_bytes(self._facts.pid)
+        threads, reason, size_bytes = ask_stacks(
+            self._answering, to_thread="thread" in step.flags, deadline=limit
+        )
+        written = min(size_bytes, max(0, proc.io_bytes(self._facts.pid) - before))
+        self._facts = msgspec.structs.replace(self._facts, look_bytes=self._facts.look_bytes + written)
+        return _Outcome(threads, reason)
 
     def _explain(self, tool: Backend, text: str) -> _Outcome:
         access = proc.read_access(self._facts.pid)

@@ -16,11 +16,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+Guarded = Callable[[int], AbstractContextManager[None]]
 _KILL_SECONDS: Final = 2.0
 _log = logging.getLogger(__name__)
 
@@ -47,23 +49,33 @@ def find_tool(name: str) -> str | None:
     return str(beside) if os.access(beside, os.X_OK) else shutil.which(name)
 
 
-def run_tool(command: Sequence[str], *, deadline: float) -> ToolRun:
+def run_tool(
+    command: Sequence[str],
+    *,
+    deadline: float,
+    guarded: Guarded | None = None,
+) -> ToolRun:
     """Run a tool without input and with an almost empty environment.
 
     Args:
         command: path and arguments.
         deadline: ``time.monotonic()`` at which it is killed, with its whole process group.
+        guarded: looks after it, given its pid, should this process be killed meanwhile.
     """
     try:
         # Memory files, not pipes: nothing to drain while it runs, so that one wait is all there is.
         with _memory_file("stdout") as out, _memory_file("stderr") as err:
-            with _running(command, out=out, err=err) as process:
+            with _running(command, out=out, err=err) as process, _guarded(guarded, process.pid):
                 code = _wait(process, deadline=deadline)
             out.seek(0)
             err.seek(0)
             return ToolRun(code, out.read(), err.read().decode("utf-8", "replace"))
     except OSError as error:  # no such program, or no descriptor or process left to be had
         return ToolRun(-1, stderr=f"cannot start {command[0]}: {error.strerror}")
+
+
+def _guarded(guarded: Guarded | None, pid: int) -> AbstractContextManager[None]:
+    return guarded(pid) if guarded is not None else contextlib.nullcontext()
 
 
 def _memory_file(name: str) -> io.FileIO:

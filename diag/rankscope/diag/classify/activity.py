@@ -82,7 +82,12 @@ def frozen_state(earlier: RankSnapshot | None, latest: RankSnapshot) -> str | No
 def _moved_in_the_kernel(before: ProcessFacts, after: ProcessFacts) -> bool:
     """Whether a process that was in D twice came out of it in between."""
     switches = after.voluntary_switches - before.voluntary_switches
-    return after.io_bytes > before.io_bytes or switches > CAPTURE_SWITCHES
+    return _io_between(before, after) > 0 or switches > CAPTURE_SWITCHES
+
+
+def _io_between(before: ProcessFacts, after: ProcessFacts) -> int:
+    """Bytes read and written of its own accord: what the earlier look itself had it write is none."""
+    return after.io_bytes - before.io_bytes - before.look_bytes
 
 
 def measure(earlier: RankSnapshot | None, latest: RankSnapshot, *, other_threads: bool) -> Activity:
@@ -104,7 +109,7 @@ def measure(earlier: RankSnapshot | None, latest: RankSnapshot, *, other_threads
     if seconds <= 0:
         return UNKNOWN
     cpu = (_main_cpu(after) - _main_cpu(before)) / seconds
-    io = (after.io_bytes - before.io_bytes) / seconds
+    io = _io_between(before, after) / seconds
     switches = after.voluntary_switches - before.voluntary_switches
     stirred = switches > QUIET_SWITCH_RATE * seconds + CAPTURE_SWITCHES
     why = (
@@ -157,7 +162,7 @@ def _busy_child(earlier: RankSnapshot, latest: RankSnapshot, seconds: float) -> 
         cpu = (
             _main_cpu(after) + after.other_cpu_seconds - _main_cpu(before) - before.other_cpu_seconds
         ) / seconds
-        io = (after.io_bytes - before.io_bytes) / seconds
+        io = _io_between(before, after) / seconds
         if cpu >= BUSY_CPU_SHARE or io >= BUSY_IO_RATE:
             return f"child process {child.pid} {100 * cpu:.0f} % CPU, {io:.0f} B/s of I/O"
     return None

@@ -97,6 +97,10 @@ def _by_records(job: JobView, waiting: Sequence[RankView]) -> str:
     text = wait_phrase(calls(waiting), for_whom=())
     if any(not one.sized for one in job.waits.open):
         return f"{text}; no record tells the members of the groups, so that whom they wait for is not known"
-    if all(one.complete and not one.absent for one in job.waits.open):
-        return f"{text}; everyone is in it: a hang of the communication layer, or a moment of a healthy job"
+    if not job.unseen and all(one.complete and not one.absent for one in job.waits.open):
+        groups = sorted({one.group for one in job.waits.open})
+        where = "it" if len(groups) == 1 else f"one of its groups ({', '.join(groups)})"
+        return (
+            f"{text}; everyone is in {where}: a hang of the communication layer, or a moment of a healthy job"
+        )
     return f"{text}; the records do not show whom they wait for"

@@ -101,7 +101,7 @@ class ComplaintSection:
                 self._say(found[1])
             return True
         if found := _PYSTACK.match(text):
-            self._say(found[1] or found[2], ends=True)
+            self._say(found[1] or found[2] or "", ends=True)
             return True
         return False
 

@@ -160,20 +160,26 @@ def with_end_marked(
         The threads, and the one that the dump ended in, if any: nobody knows what thread it is.
     """
     marked = list(threads)
-    if not marked or marked[-1].is_cut or _comes_to_its_root(marked[-1]):
+    if not marked or marked[-1].is_cut or _comes_to_its_root(marked[-1], alone=len(marked) == 1):
         return marked, None
     tally.note(END_MISSING)
     marked[-1] = msgspec.structs.replace(marked[-1], is_cut=True)
     return marked, marked[-1]
 
 
-def _comes_to_its_root(thread: ThreadStack) -> bool:
+def _comes_to_its_root(thread: ThreadStack, *, alone: bool) -> bool:
     root = _python_root(thread)
-    if root is None:
-        return bool(thread.frames)  # C++ alone: it may begin anywhere
-    if root.function in _MAIN_ROOTS or root.function in _THREAD_ROOTS or _ends_the_interpreter(thread):
+    if root is None and not alone:
+        return bool(thread.frames)  # C++ alone: a helper's may begin anywhere
+    if root is not None and _is_python_root(thread, root):
         return True
-    return thread.frames[-1].function.startswith((*_NATIVE_MAIN_ROOTS, *_NATIVE_THREAD_ROOTS))
+    return bool(thread.frames) and thread.frames[-1].function.startswith(
+        (*_NATIVE_MAIN_ROOTS, *_NATIVE_THREAD_ROOTS)
+    )
+
+
+def _is_python_root(thread: ThreadStack, root: Frame) -> bool:
+    return root.function in _MAIN_ROOTS or root.function in _THREAD_ROOTS or _ends_the_interpreter(thread)
 
 
 def with_main(
