@@ -86,7 +86,8 @@ def _pause_row() -> Row:
 
 
 def _capture(targets: list[Target]) -> None:
-    for snapshot in capture_ranks(targets, timeout=_TIMEOUT):
+    # Stacks against stacks: py-spy asks nobody for a flight record.
+    for snapshot in capture_ranks(targets, timeout=_TIMEOUT, record=False):
         if not snapshot.observed:
             raise RuntimeError(f"rank {snapshot.rank}: {snapshot.reason}")
 

@@ -42,6 +42,7 @@ from rankscope.diag.capture.plan import (
     ZOMBIE,
 )
 from rankscope.diag.capture.process import Toolbox, capture_process
+from rankscope.diag.capture.slow_tools import SlowTools
 from rankscope.diag.model import ExitFacts, Progress, RankSnapshot, ThreadStack
 
 BLOCKED_IN_KERNEL = """
@@ -294,6 +295,32 @@ def test_a_slow_tool_is_ended_with_all_it_started(tmp_path: Path) -> None:
         started = [int(pid) for pid in pids.read_text().split()]
         assert started
         wait_until(lambda: all(state_of(pid) in {None, "Z"} for pid in started))
+
+
+def test_a_tool_that_did_not_answer_is_tried_last_the_next_time(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    hanging, remembered = a_tool(tmp_path, f"echo run >> {runs}; exec sleep 1000"), SlowTools()
+    with waiting_process() as rank:
+        for why, times in (("py-spy did not answer in 0.5 s", 2), ("py-spy did not answer before", 2)):
+            (seen,) = capture_ranks(
+                (Target(0, rank.pid),), timeout=60, rank_timeout=0.5, pyspy=hanging, slow=remembered
+            )
+            assert seen.source == "pystack"
+            assert seen.reason == f"{why}; stacks by pystack: no Python thread names"
+            assert runs.read_text() == "run\n" * times  # it may be blocked by the process: once more without
+        (seen,) = capture_ranks((Target(0, rank.pid),), timeout=60, backends=("py-spy",), slow=remembered)
+        assert seen.source == "py-spy"
+        (seen,) = capture_ranks((Target(0, rank.pid),), timeout=60, slow=remembered)
+        assert seen.source == "py-spy"
+
+
+def test_a_tool_that_writes_without_end_has_failed_and_fills_no_memory(tmp_path: Path) -> None:
+    endless = a_tool(tmp_path, "exec yes '[{'")
+    with waiting_process() as rank:
+        (snapshot,) = capture_ranks((Target(0, rank.pid),), timeout=60, pyspy=endless, backends=("py-spy",))
+        assert snapshot.reason == "py-spy: its output is larger than 16 MiB"
+        (snapshot,) = capture_ranks((Target(0, rank.pid),), timeout=60, pyspy=endless)
+        assert snapshot.source == "pystack"
 
 
 def test_ranks_that_time_does_not_reach_say_so_and_keep_their_facts(tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from tests.capture_factory import DEADLINE, state_of, wait_until, waiting_process
 
+from rankscope.diag import proc
+
 MAIN = "import sys; from rankscope.diag.main import main; sys.exit(main())"
 
 
@@ -24,6 +26,10 @@ def a_python_with(folder: Path, tool: str) -> tuple[str, dict[str, str]]:
     path.chmod(0o755)
     paths = os.pathsep.join(entry for entry in sys.path if entry)
     return str(python), {**os.environ, "PATH": f"{path.parent}:/usr/bin:/bin", "PYTHONPATH": paths}
+
+
+def is_guarded(pid: int) -> bool:
+    return any("rankscope-guard" in proc.command_line(child) for child in proc.children(pid))
 
 
 def gone(pids: Sequence[int]) -> bool:
@@ -50,6 +56,9 @@ def test_its_tools_end_with_it_and_the_rank_goes_on(
             wait_until(told.exists)
             tools = [int(word) for word in told.read_text().split()]
             wait_until(lambda: state_of(rank.pid) == "T")
+            wait_until(
+                lambda: any("rankscope-guard" in proc.command_line(pid) for pid in proc.children(diag.pid))
+            )
             diag.send_signal(number)
             assert diag.wait(DEADLINE) == status
             assert diag.stderr is not None

@@ -19,12 +19,14 @@ import pytest
 from tests.jobs import Job, diag_run, python_without_tools, until
 
 from rankscope.diag import proc
+from rankscope.diag.store.events import Event
 from rankscope.diag.store.incidents import incident_folders
 
 PROGRAM = Path(__file__).parent / "programs" / "stopped_job.py"
 FREEZER = Path("/sys/fs/cgroup/freezer")
 SCHEDULERS_GRACE = 10.0
 """Seconds that a scheduler leaves between SIGTERM and SIGKILL."""
+NO_ANSWER = "the main thread does not answer"
 STORE = """
 import sys
 from torch.distributed import TCPStore
@@ -47,10 +49,15 @@ sys.exit(main(sys.argv[2:]))
 
 @contextmanager
 def small_job(
-    folder: Path, *modes: str, flags: tuple[str, ...] = (), ranks: int = 2, python: str = sys.executable
+    folder: Path,
+    *modes: str,
+    flags: tuple[str, ...] = (),
+    ranks: int = 2,
+    python: str = sys.executable,
+    is_stuck: bool = False,
 ) -> Generator[Job]:
     """A job of small workers, all of them up."""
-    with starting_job(folder, *modes, flags=flags, ranks=ranks, python=python) as job:
+    with starting_job(folder, *modes, flags=flags, ranks=ranks, python=python, is_stuck=is_stuck) as job:
         until(lambda: job.stdout.count(" is up") == ranks, "all ranks to be up", seconds=60)
         job.wait_for_event("cycle.started")
         yield job
@@ -58,14 +65,21 @@ def small_job(
 
 @contextmanager
 def starting_job(
-    folder: Path, *modes: str, flags: tuple[str, ...] = (), ranks: int = 2, python: str = sys.executable
+    folder: Path,
+    *modes: str,
+    flags: tuple[str, ...] = (),
+    ranks: int = 2,
+    python: str = sys.executable,
+    is_stuck: bool = False,
 ) -> Generator[Job]:
+    """A job of small workers; ``is_stuck``: its agent's main thread will not turn when a signal comes."""
     environ = {"TEST_FOLDER": str(folder)}
     if python != sys.executable:
         environ["PATH"] = os.defpath
     script = [str(PROGRAM), *modes]
     with diag_run(folder, *flags, ranks=ranks, script=script, environ=environ, python=python) as job:
         yield job
+        assert is_stuck or NO_ANSWER not in job.stderr
 
 
 @contextmanager
@@ -155,19 +169,22 @@ def test_sigterm_then_sigkill_after_ten_seconds_leaves_an_incident_with_two_look
 
 
 def seconds_up(job: Job) -> float:
-    started = job.events("cycle.started")[0].time
-    then = datetime.fromisoformat(started.replace("Z", "+00:00"))
+    return seconds_since(job.events("cycle.started")[0])
+
+
+def seconds_since(event: Event) -> float:
+    then = datetime.fromisoformat(event.time.replace("Z", "+00:00"))
     return (datetime.now(timezone.utc) - then).total_seconds()
 
 
 def test_a_signal_is_heard_while_the_main_thread_waits_for_a_store_on_a_frozen_host(tmp_path: Path) -> None:
-    with store_host() as (host, flags), small_job(tmp_path, "train", flags=flags) as job:
+    with store_host() as (host, flags), small_job(tmp_path, "train", flags=flags, is_stuck=True) as job:
         host.send_signal(signal.SIGSTOP)
         until(lambda: does_not_turn(job), "the main thread to wait for the store")
         job.signal(signal.SIGTERM)
         assert job.finish() == 1
         assert job.diagnosis().verdict == "Healthy"
-        assert "the main thread does not answer" in job.stderr
+        assert NO_ANSWER in job.stderr
         (ended,) = job.events("job.ended")
         assert ended.data["result"] == "stopped by SIGTERM"
         assert not workers_run(job)
@@ -187,7 +204,10 @@ def switches(job: Job) -> int:
 
 
 def test_a_signal_ends_an_agent_that_waits_for_other_nodes(tmp_path: Path) -> None:
-    with store_host() as (host, flags), starting_job(tmp_path, "wait", flags=(*flags, "--nnodes=2")) as job:
+    with (
+        store_host() as (host, flags),
+        starting_job(tmp_path, "wait", flags=(*flags, "--nnodes=2"), is_stuck=True) as job,
+    ):
         until(lambda: "health on" in job.stderr, "the agent to start")
         until(lambda: connected_to(job.pid, int(flags[1].rpartition(":")[2])), "the agent to be at the store")
         host.send_signal(signal.SIGSTOP)
@@ -218,7 +238,7 @@ def test_a_signal_ends_an_agent_in_the_exit_barrier(tmp_path: Path) -> None:
     with store_host() as (_host, flags):
         both = (*flags, "--nnodes=2")
         with (
-            starting_job(tmp_path / "a", "done", flags=both, ranks=1) as first,
+            starting_job(tmp_path / "a", "done", flags=both, ranks=1, is_stuck=True) as first,
             starting_job(
                 tmp_path / "b", "wait", flags=(*both, f"--rdzv-id={first.run_id}"), ranks=1
             ) as second,
@@ -232,6 +252,65 @@ def test_a_signal_ends_an_agent_in_the_exit_barrier(tmp_path: Path) -> None:
             assert not incident_folders(first.records.incidents)
             second.signal(signal.SIGTERM)
             assert second.finish() == 1
+
+
+def end_workers(job: Job) -> None:
+    """What a scheduler does that signals every process, the workers first."""
+    for worker in job.agent().workers:
+        os.kill(worker.pid, signal.SIGTERM)
+
+
+@pytest.mark.parametrize("mode", ["train", "fail"])
+def test_a_healthy_job_whose_workers_get_the_signal_first_is_no_failure(tmp_path: Path, mode: str) -> None:
+    with small_job(tmp_path, mode, flags=("--max-restarts=2",)) as job:
+        end_workers(job)
+        until(lambda: not workers_run(job), "the workers to end")
+        job.signal(signal.SIGTERM)
+        assert job.finish() == 1
+        diagnosis = job.diagnosis()
+        assert (diagnosis.verdict, diagnosis.culprits) == ("Healthy", ())
+        assert "stopped by SIGTERM" in diagnosis.summary
+        ended = "by SIGTERM" if mode == "train" else "with exit code 1"
+        assert [fact.fact for fact in diagnosis.evidence if fact.source == "exit"] == [
+            f"ended {ended} as the job was stopped"
+        ] * 2
+        assert event_names(job) == ["job.started", "cycle.started", "stopping", "job.ended"]
+
+
+def test_a_suspected_hang_is_told_also_when_the_workers_get_the_signal_first(tmp_path: Path) -> None:
+    with small_job(tmp_path, "wait", flags=("--diagnose-after=2",)) as job:
+        suspected = job.wait_for_event("suspected")
+        until(lambda: seconds_since(suspected) > 1.5, "the first look")
+        end_workers(job)
+        job.signal(signal.SIGTERM)
+        assert job.finish() == 1
+        diagnosis = job.diagnosis()
+        assert diagnosis.verdict not in ("Exited", "Healthy")
+        assert diagnosis.summary.endswith("then stopped by SIGTERM")
+        assert diagnosis.incident == suspected.subject
+        assert all(rank.threads for rank in job.snapshot().ranks)
+        assert job.incident().snapshot("b") is None
+        assert not job.events("decision")
+
+
+def test_a_silent_job_whose_workers_get_the_signal_first_leaves_an_incident(tmp_path: Path) -> None:
+    with small_job(tmp_path, "wait") as job:
+        until(lambda: seconds_up(job) > 3.0, "some silence")
+        end_workers(job)
+        job.signal(signal.SIGTERM)
+        assert job.finish() == 1
+        assert (job.diagnosis().verdict, job.diagnosis().culprits) == ("Unknown", ())
+        assert "without any progress yet, too early to call it a hang" in job.diagnosis().summary
+        assert all("ended by SIGTERM" in (rank.reason or "") for rank in job.snapshot().ranks)
+
+
+def test_a_worker_that_crashed_before_the_signal_came_is_still_the_cause(tmp_path: Path) -> None:
+    with small_job(tmp_path, "deaf", "crash", flags=("--shutdown-timeout=2",)) as job:
+        (tmp_path / "crash").touch()
+        until(lambda: "closing signal" in job.stderr, "the other worker to be stopped")
+        job.signal(signal.SIGTERM)
+        assert job.finish() == 1
+        assert (job.diagnosis().verdict, job.diagnosis().culprits) == ("Exited", (1,))
 
 
 def test_an_error_of_the_agent_itself_leaves_an_incident(tmp_path: Path) -> None:
@@ -316,6 +395,17 @@ def test_evidence_that_takes_longer_than_its_budget_is_cut(tmp_path: Path) -> No
         assert job.diagnosis().verdict == "Healthy"
 
 
+def test_a_tool_that_hangs_costs_a_training_job_a_second_and_no_more(tmp_path: Path) -> None:
+    python = slow_tool(tmp_path / "environment")
+    with small_job(tmp_path / "job", "train", python=python) as job:
+        job.signal(signal.SIGTERM)
+        assert job.finish() == 1
+        # What a tool is given comes from the time for all: of 5 s it would be more.
+        reasons = [rank.reason or "" for rank in job.snapshot().ranks]
+        assert all("py-spy did not answer in 0." in reason for reason in reasons), reasons
+        assert job.diagnosis().verdict == "Healthy"
+
+
 def test_whoever_asks_twice_does_not_wait_for_the_evidence(tmp_path: Path) -> None:
     python = slow_tool(tmp_path / "environment")
     with small_job(tmp_path / "job", "polite", flags=("--evidence-budget=600",), python=python) as job:
@@ -344,3 +434,7 @@ def test_a_folder_that_takes_no_incident_does_not_delay_the_end(tmp_path: Path) 
         assert job.finish() == 1
         assert job.stderr.count("cannot write records") == 1
         assert not workers_run(job)
+        assert "stored in" not in job.stderr
+        # What cannot be kept is shown while there is somebody to see it.
+        assert "not stored (File exists)" in job.stderr
+        assert "stacks, leaf first" in job.stderr

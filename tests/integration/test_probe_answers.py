@@ -149,6 +149,36 @@ def test_a_user_who_takes_the_signal_has_it(node: Workers, taking: str) -> None:
     assert list(node.answers.iterdir()) == []
 
 
+WAITS_FOR_THE_SIGNAL = """
+import os, signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, {57})
+print("ready", flush=True)
+sys.stdin.readline()
+os.kill(os.getpid(), 57)
+print(signal.sigtimedwait({57}, 20).si_signo, flush=True)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, {57})
+sys.stdin.read()
+"""
+
+
+def test_a_user_who_blocks_the_signal_and_waits_for_it_gets_it(node: Workers) -> None:
+    process = started(node, WAITS_FOR_THE_SIGNAL)
+
+    def is_asked() -> bool:
+        found = answering(node, process.pid)
+        return found is not None and (found.readiness.by_process or found.readiness.by_thread)
+
+    wait_until(lambda: answering(node, process.pid) is not None, "the probe to answer")
+    wait_until(lambda: not is_asked(), "the probe to leave the signal alone")
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write("go\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == "57\n"
+    wait_until(is_asked, "the probe to take it again")
+    finish(process)
+
+
 def test_a_signal_that_the_user_ignores_or_handles_already_is_left_alone(node: Workers) -> None:
     (node.folder / "own").mkdir()
     (node.folder / "own" / "sitecustomize.py").write_text(

@@ -134,7 +134,7 @@ def test_one_line_a_job_says_what_was_written(job: HungJob, tmp_path: Path) -> N
     (line,) = done.stdout.decode().splitlines()
     path, _, rest = line.partition("  ")
     assert Path(path).is_dir()
-    assert rest == f"job {job.run_id}: stacks of ranks 0,3 (of {RANKS})"
+    assert rest == f"job {job.run_id} of {RANKS}: stacks of ranks 0,3"
 
 
 @pytest.mark.parametrize("jobs", ["one", "two"])

@@ -173,6 +173,32 @@ def test_given_processes_without_a_rank_are_numbered_and_it_is_said() -> None:
         )
 
 
+def test_a_given_program_that_is_no_python_or_launches_ranks_is_no_rank(tmp_path: Path) -> None:
+    launcher = tmp_path / "torchrun"
+    launcher.write_text(WAITING)
+    waits = [["sleep", "1000"], [sys.executable, str(launcher)]]
+    with contextlib.ExitStack() as ending:
+        started: list[subprocess.Popen[bytes]] = []
+        for command in waits:
+            started.append(subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True))
+            ending.callback(end_group, started[-1])
+        first_line(started[1])
+        found = ranks_of_pids([one.pid for one in started])
+        assert found.jobs == ()
+        assert (
+            found.problems[0] == f"process {started[0].pid} (sleep) runs no Python, and no rank runs below it"
+        )
+        assert found.problems[1].endswith("launches ranks, and has none now")
+
+
+def test_a_launch_without_a_name_is_called_the_same_whoever_runs_beside_it() -> None:
+    with launched(a_worker(0, run_id="none", MASTER_PORT="1")) as (launcher, (worker,)):
+        alone = ranks_of_pids([worker]).jobs[0].job
+        with launched(a_worker(0, run_id="none", MASTER_PORT="2")):
+            assert pids(job_named(alone)) == {0: worker}
+        assert alone == f"none (pid {launcher})"
+
+
 def test_given_pids_that_are_gone_or_no_rank_get_a_line_each() -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
@@ -194,6 +220,23 @@ def test_given_pids_that_are_gone_or_no_rank_get_a_line_each() -> None:
         (
             {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "0"},
             RankIdentity(1, "OMPI_COMM_WORLD_RANK", world_size=4, local_rank=0),
+        ),
+        (
+            {
+                "RANK": "1",
+                "WORLD_SIZE": "2",
+                "OMPI_COMM_WORLD_SIZE": "2",
+                "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+            },
+            RankIdentity(1, "RANK", world_size=2, local_size=2),
+        ),
+        (
+            {"RANK": "1", "WORLD_SIZE": "2", "OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_SIZE": "4"},
+            RankIdentity(1, "RANK", world_size=2),
+        ),
+        (
+            {"SLURM_PROCID": "0", "SLURM_NTASKS": "3", "SLURM_STEP_NUM_NODES": "1"},
+            RankIdentity(0, "SLURM_PROCID", world_size=3, local_size=3),
         ),
         ({"PMIX_RANK": "5"}, RankIdentity(5, "PMIX_RANK")),
         ({"PMI_RANK": "5", "PMI_SIZE": "6"}, RankIdentity(5, "PMI_RANK", world_size=6)),

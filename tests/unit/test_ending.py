@@ -65,6 +65,23 @@ def test_a_look_that_never_comes_back_costs_its_budget_and_no_more(worker: Worke
     ending.finish(60.0)
 
 
+def test_when_all_is_seen_the_workers_end_while_it_is_stored(worker: WorkerRef) -> None:
+    said: list[str] = []
+    stored = threading.Event()
+    ending = an_ending(worker, said)
+
+    def take(_deadline: float) -> None:
+        ending.enough()
+        said.append(f"stored by {stored.wait(60.0)}")
+
+    ending.stop(take, budget=60.0, death_sig=signal.SIGTERM, timeout=60.0)
+    assert said == ["stopping"]
+    assert not is_running(worker)
+    stored.set()
+    ending.finish(60.0)
+    assert said == ["stopping", "stored by True"]
+
+
 def test_a_look_that_fails_is_in_nobodys_way(worker: WorkerRef, caplog: pytest.LogCaptureFixture) -> None:
     def fail(_deadline: float) -> None:
         raise RuntimeError("no disk, no tool, nothing")

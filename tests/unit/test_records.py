@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.classify_factory import a_job, a_rank, judge
 
 from rankscope.agent.records import Records
 from rankscope.agent.writer import FileWriter, WriteTimeoutError
@@ -69,6 +70,28 @@ def test_trouble_is_said_once_and_remembered(tmp_path: Path) -> None:
     assert records.trouble
     assert len(set(said)) == 1
     assert str(tmp_path) in said[0]
+
+
+def test_only_what_is_on_disk_counts_as_stored(tmp_path: Path) -> None:
+    records = Records(JobFolder(tmp_path), lambda _line: None)
+    look, diagnosis = a_job(a_rank(0)), judge(a_job(a_rank(0)))
+    assert records.snapshot("one", "a", look)
+    assert not records.is_stored("one")
+    assert records.diagnosis("one", diagnosis)
+    assert records.is_stored("one")
+    (records.folder.incidents / "two").write_text("a file where the folder should be")
+    assert not records.snapshot("two", "a", look)
+    assert not records.diagnosis("two", diagnosis)
+    assert not records.is_stored("two")
+    records.event("stopping", {})
+    assert records.why_not_stored("two") == "File exists"
+    (records.folder.incidents / "three").write_text("")
+    assert not records.snapshot("three", "a", look)
+    (records.folder.incidents / "three").unlink()
+    assert records.diagnosis("three", diagnosis)
+    assert not records.is_stored("three")  # its snapshot is missing
+    assert [one.incident for one in records.incidents] == [diagnosis.incident] * 3
+    records.close()
 
 
 def test_two_agents_of_one_host_get_folders_of_their_own(tmp_path: Path) -> None:

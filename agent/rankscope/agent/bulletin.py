@@ -79,12 +79,16 @@ class Bulletin:
 
     def announcement(self, diagnosis: Diagnosis, silent: float, stored_at: str) -> str:
         """What the terminal shows of a confirmed hang."""
-        text = io.StringIO()
-        render_text(diagnosis, console=RichConsole(file=text, width=_WIDTH, no_color=True, highlight=False))
-        lines = [f"no progress for {silent:.0f} s", text.getvalue().rstrip()]
+        lines = [f"no progress for {silent:.0f} s", self.in_full(diagnosis)]
         if stored_at:
             lines.append(f"stored in {stored_at}")
         return "\n".join(lines)
+
+    def in_full(self, diagnosis: Diagnosis) -> str:
+        """A diagnosis with its evidence and stacks, as text."""
+        text = io.StringIO()
+        render_text(diagnosis, console=RichConsole(file=text, width=_WIDTH, no_color=True, highlight=False))
+        return text.getvalue().rstrip()
 
 
 def _workers(

@@ -43,6 +43,7 @@ from rankscope.agent.process_context import (
     noted_exit_codes,
 )
 from rankscope.agent.session import Session
+from rankscope.agent.struck import is_by_stop_signal
 from rankscope.agent.torch_files import error_message, record_buffer, write_error
 from rankscope.agent.workers import Launch, WorkerRef
 from rankscope.diag import proc
@@ -57,6 +58,9 @@ RENDEZVOUS_SECONDS: Final = 900.0
 _RAISED_WAIT: Final = 2.0
 _LAST_WRITE: Final = 2.0
 """Seconds at the end for a last look that was not waited for before the workers were stopped."""
+_SIGNAL_GRACE: Final = 0.4
+"""Seconds for the agent's own signal to come, when workers ended as if they had been sent one before it."""
+_PAUSE: Final = 0.02
 _MEMBERSHIP: Final = "a change of the membership"
 
 
@@ -279,6 +283,8 @@ class DiagElasticAgent(LocalElasticAgent):
         """The main thread does not answer a signal: end the workers without it (the signals' thread)."""
         timeout = getattr(self, "_shutdown_timeout", _SHUTDOWN_TIMEOUT)
         self._stop(self._last_look(sent.name) if self._may_look() else None, sent, timeout)
+        if self._ending is not None:
+            self._ending.finish(_LAST_WRITE)
 
     def _stop(self, take: Evidence | None, death_sig: signal.Signals, timeout: float) -> None:
         if self._ending is None:
@@ -301,7 +307,10 @@ class DiagElasticAgent(LocalElasticAgent):
 
     def _may_look(self) -> bool:
         wanted = self._session.settings.evidence_budget > 0
-        return wanted and self._ending is not None and not self._ending.evidence_taken and self._alive()
+        if not wanted or self._ending is None or self._ending.evidence_taken:
+            return False
+        # Who signals the workers as well may have ended them before us: what they wrote last is still there.
+        return self._alive() or any(end.code != 0 for end in self._exits().values())
 
     def _evidence_due(self, death_sig: signal.Signals) -> Evidence | None:
         """What is to be known of the workers before they are stopped, ``None`` for nothing."""
@@ -320,7 +329,13 @@ class DiagElasticAgent(LocalElasticAgent):
         return self._last_look(self._why) if silent else None
 
     def _last_look(self, why: str) -> Evidence:
-        return partial(self._session.last_look, why)
+        ending = self._ending
+        return partial(
+            self._session.last_look,
+            why,
+            exits=self._exits,
+            enough=ending.enough if ending is not None else lambda: None,
+        )
 
     def _record_failure(self, deadline: float) -> None:
         """One of the workers failed: evidence, diagnosis and decision, in this order."""
@@ -332,6 +347,10 @@ class DiagElasticAgent(LocalElasticAgent):
         )
         if snapshot is None:
             return
+        sent = self._own_signal(exits, deadline)
+        if sent is not None and not self._session.ends(exits).causes:
+            self._last_look(sent.name)(deadline)
+            return
         diagnosis = self._session.judge_now(snapshot)
         self._session.workers_failed(diagnosis, exits)
         left, allowed = self._session.restarts()
@@ -340,6 +359,15 @@ class DiagElasticAgent(LocalElasticAgent):
         )
         self._restarting = decision if decision.action == "restart" else None
         self._session.decided(decision)
+
+    def _own_signal(self, exits: dict[int, ExitFacts], deadline: float) -> signal.Signals | None:
+        """The signal that stops the agent; waits a moment for it if the workers seem to have got it too."""
+        signals = self._session.signals
+        seems_sent = any(is_by_stop_signal(end.code) for end in exits.values()) or not self._alive()
+        limit = min(deadline, time.monotonic() + _SIGNAL_GRACE) if seems_sent else 0.0
+        while signals.first is None and time.monotonic() < limit:
+            time.sleep(_PAUSE)
+        return signals.first[1] if signals.first is not None else None
 
     def _raised(self) -> bool:
         """Whether a worker has reported an uncaught exception through its probe."""

@@ -53,6 +53,7 @@ class Ending:
         self._lock = threading.Lock()
         self._stopped = False
         self._last_look: threading.Thread | None = None
+        self._seen = threading.Event()
         self.evidence_taken = False
         self.left: tuple[WorkerRef, ...] = ()
 
@@ -105,12 +106,16 @@ class Ending:
         thread = threading.Thread(target=look, name="rankscope-last-look", daemon=True)
         self._last_look = thread
         thread.start()
-        while thread.is_alive() and time.monotonic() < began + budget:
+        while thread.is_alive() and not self._seen.is_set() and time.monotonic() < began + budget:
             thread.join(_PAUSE)
             if self._signals.askings() >= HURRIED_AT:
                 break
-        if thread.is_alive():
+        if thread.is_alive() and not self._seen.is_set():
             logger.warning("the last look at the workers is not done; they are stopped all the same")
+
+    def enough(self) -> None:
+        """All is seen; to judge and store it the workers are not needed (any thread)."""
+        self._seen.set()
 
     def finish(self, timeout: float) -> None:
         """Wait for a last look that was not waited for, ``timeout`` seconds at most."""

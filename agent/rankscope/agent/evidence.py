@@ -22,6 +22,7 @@ from rankscope.diag.capture import Target, capture_ranks
 from rankscope.diag.capture.plan import BACKENDS, Backend
 from rankscope.diag.capture.pystack import collects_garbage
 from rankscope.diag.capture.samples import sample_ranks
+from rankscope.diag.capture.slow_tools import SlowTools
 from rankscope.diag.classify import (
     Catalogue,
     communicating_ranks,
@@ -104,6 +105,7 @@ class EvidenceTaker:
     def __init__(self, job: str, records: Records, *, backends: Sequence[Backend] = BACKENDS) -> None:
         self._job = job
         self._backends = backends
+        self._slow = SlowTools()
         self._records = records
         self._catalogue = Catalogue.load()
         self._lock = threading.Lock()
@@ -132,7 +134,9 @@ class EvidenceTaker:
         try:
             targets = [self._target(worker, observer, exits.get(worker.rank)) for worker in launch.workers]
             left = max(0.0, deadline - time.monotonic())
-            ranks = capture_ranks(targets, timeout=left, children=children, backends=self._backends)
+            ranks = capture_ranks(
+                targets, timeout=left, children=children, backends=self._backends, slow=self._slow
+            )
             for rank in ranks:
                 observer.looked_at(rank.pid, rank.facts.look_bytes if rank.facts else 0)
         finally:

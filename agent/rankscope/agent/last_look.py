@@ -13,17 +13,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from msgspec.structs import replace
+
 from rankscope.agent.evidence import EvidenceTaker, Incident
 from rankscope.agent.observe import Observer
 from rankscope.agent.stopped import Standing, stopped
+from rankscope.agent.struck import Ends, how_it_ended
 from rankscope.agent.watch import Watch
 from rankscope.agent.workers import Launch
-from rankscope.diag.model import Diagnosis, JobSnapshot
+from rankscope.diag.model import Diagnosis, Evidence, JobSnapshot
 
 LEAST_INTERVAL: Final = 2.0
 """Seconds between two looks from which they say something about activity."""
 ORDINARY_SILENCE: Final = 2.0
 """Seconds without progress that are nothing unusual in a job of which little is known."""
+TRAINING_LOOK: Final = 1.0
+"""Seconds for the look at a job that trains: nobody will miss a stack of it, its checkpoint is waiting."""
 _SECOND_LOOK: Final = 1.0
 """Seconds that a second look needs at least to be worth waiting for."""
 _TO_JUDGE: Final = 1.0
@@ -56,6 +61,8 @@ def take_last_look(
     why: str,
     deadline: float,
     new_incident: Callable[[], str],
+    ends: Callable[[], Ends],
+    enough: Callable[[], None],
 ) -> LastLook | None:
     """Look at workers that are about to be stopped, and store what is found.
 
@@ -67,6 +74,8 @@ def take_last_look(
         why: what stops them.
         deadline: when it must be done, monotonic seconds.
         new_incident: makes an incident's id.
+        ends: tells who has ended, and who of them of what stops the job.
+        enough: called when nothing more is wanted of the workers; what was seen is stored after that.
 
     Returns:
         What was found; ``None`` when the open incident has its evidence on disk.
@@ -77,19 +86,32 @@ def take_last_look(
         return None
     name, first, silent = watch.opened()
     silent = min(silent, _since_step(launch, observer))
-    standing = _standing(watch, silent)
+    standing, ever_moved = _standing(watch, silent), watch.ever_moved
 
     def look() -> JobSnapshot:
-        children = standing != "training"
-        timeout = time_to_look(deadline)
-        return evidence.snapshot(launch, observer, timeout=timeout, exits=watch.ended(), children=children)
+        trains = standing == "training"
+        timeout = min(time_to_look(deadline), TRAINING_LOOK) if trains else time_to_look(deadline)
+        seen = evidence.snapshot(launch, observer, timeout=timeout, exits=ends().causes, children=not trains)
+        return ends().without_struck(seen)
 
     def closer(seen: JobSnapshot) -> JobSnapshot:
         return evidence.closer(seen, deadline=time.monotonic() + time_to_look(deadline))
 
     suspected = standing == "suspected"
     earlier = first if suspected else None
-    a, b = (look(), None) if standing == "training" else _pair(earlier, look, closer, deadline)
+    a, b = (look(), None) if standing == "training" else _pair(earlier, look, closer, deadline, ends)
+    if standing == "training":
+        enough()
+    struck = ends().struck
+
+    def called(found: Diagnosis) -> Diagnosis:
+        named = stopped(found, standing=standing, why=why, silent=silent, ever_moved=ever_moved)
+        ended = (
+            Evidence("exit", f"ended {how_it_ended(end.code)} as the job was stopped", rank)
+            for rank, end in sorted(struck.items())
+        )
+        return replace(named, evidence=(*named.evidence, *ended))
+
     diagnosis = evidence.judge(
         Incident(
             (name if suspected else "") or new_incident(),
@@ -98,9 +120,7 @@ def take_last_look(
             silent_seconds=None if standing == "training" else silent,
             kept=True,
         ),
-        called=lambda found: stopped(
-            found, standing=standing, why=why, silent=silent, ever_moved=watch.ever_moved
-        ),
+        called=called,
     )
     return LastLook(standing, silent, diagnosis)
 
@@ -129,12 +149,16 @@ def _pair(
     look: Callable[[], JobSnapshot],
     closer: Callable[[JobSnapshot], JobSnapshot],
     deadline: float,
+    ends: Callable[[], Ends],
 ) -> tuple[JobSnapshot, JobSnapshot | None]:
-    """Two looks far enough apart to tell what moves, if there is time for them."""
+    """Two looks far enough apart to tell what moves, if there is time for them, and the ranks are alive."""
     if first is None:
         first = look()
+    if ends().struck:
+        return first, None
     wait = max(0.0, first.time + LEAST_INTERVAL - time.time())
     if wait > LEAST_INTERVAL or time.monotonic() + wait + _SECOND_LOOK > deadline:
         return first, None
     time.sleep(wait)
-    return first, closer(look())
+    second = closer(look())
+    return first, None if ends().struck else second

@@ -227,7 +227,7 @@ class Observer:
         return (pid, ticks) if proc.start_ticks(pid) == ticks else (worker.pid, worker.start_ticks)
 
     def looked_at(self, pid: int, size_bytes: int) -> None:
-        """A look had process ``pid`` write that much: no work of its own (any thread; looks do not overlap)."""
+        """A look had process ``pid`` write that much: no work of its own. One look at a time."""
         if size_bytes:
             self._look_bytes = {**self._look_bytes, pid: self._look_bytes.get(pid, 0) + size_bytes}
 

@@ -50,6 +50,8 @@ class Records:
         self._events: EventLog | None = None
         if self.usable:
             self._guard(self._open_events)
+        self._stored: set[str] = set()
+        self._missing: dict[str, str] = {}
         self.incidents: deque[Diagnosis] = deque(maxlen=_KEPT_INCIDENTS)
 
     def _take_node(self) -> None:
@@ -109,14 +111,31 @@ class Records:
         """Write this agent's ``agent.json``."""
         self._store(lambda: write_json(self.node_path / "agent.json", value))
 
-    def snapshot(self, incident: str, which: str, value: JobSnapshot) -> None:
-        """Store a snapshot of an incident."""
-        self._store(lambda: self.incident(incident).write_snapshot(which, value))
+    def snapshot(self, incident: str, which: str, value: JobSnapshot) -> bool:
+        """Store a snapshot of an incident; whether it is on disk."""
+        done = self._store(lambda: self.incident(incident).write_snapshot(which, value))
+        if not done:
+            self._missing[incident] = self.trouble
+        return done
 
-    def diagnosis(self, incident: str, value: Diagnosis) -> None:
-        """Store a diagnosis; it is kept in memory too."""
+    def diagnosis(self, incident: str, value: Diagnosis) -> bool:
+        """Store a diagnosis; it is kept in memory too. Whether it is on disk."""
         self.incidents.append(value)
-        self._store(lambda: self.incident(incident).write_diagnosis(value))
+        done = self._store(lambda: self.incident(incident).write_diagnosis(value))
+        if done and incident not in self._missing:
+            self._stored.add(incident)
+        else:
+            self._stored.discard(incident)
+            self._missing.setdefault(incident, self.trouble)
+        return done
+
+    def is_stored(self, incident: str) -> bool:
+        """Whether an incident is on disk, all of what was to be kept of it; looks at no disk."""
+        return incident in self._stored
+
+    def why_not_stored(self, incident: str) -> str:
+        """What was in the way of an incident that is not on disk."""
+        return self._missing.get(incident, "") or self.trouble or "the folder for records cannot be used"
 
     def decision(self, incident: str, value: Decision) -> None:
         """Store a decision; returns when it is on disk or could not be written."""
@@ -139,9 +158,11 @@ class Records:
             os.close(self._node_lock)
             self._node_lock = None
 
-    def _store(self, write: Callable[[], None]) -> None:
-        if self.usable and self._guard(write):
-            self.trouble = ""
+    def _store(self, write: Callable[[], None]) -> bool:
+        if not self.usable or not self._guard(write):
+            return False
+        self.trouble = ""
+        return True
 
     def _guard(self, write: Callable[[], None]) -> bool:
         try:

@@ -11,11 +11,14 @@ import fcntl
 import os
 import shutil
 import tempfile
+import time
 from pathlib import Path
 from typing import Final
 
 _PREFIX: Final = "rankscope-agent-"
 _LOCK: Final = "lock"
+_MAKING_SECONDS: Final = 60.0
+"""After which a folder that is still hidden is one whose maker was killed."""
 
 
 class RuntimeFolder:
@@ -31,9 +34,11 @@ class RuntimeFolder:
         for root in _roots():
             try:
                 remove_abandoned(root)
-                self.path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=root))
-                self._lock = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                # Nobody sees it before it is locked: another agent would take the lock for an abandoned one.
+                hidden = Path(tempfile.mkdtemp(prefix=f".{_PREFIX}{os.getpid()}-", dir=root))
+                self._lock = os.open(hidden / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 fcntl.flock(self._lock, fcntl.LOCK_EX)
+                self.path = hidden.rename(hidden.with_name(hidden.name[1:]))
             except OSError as error:
                 last = error
             else:
@@ -54,9 +59,17 @@ def _roots() -> list[Path]:
     return [path for path in candidates if path.is_dir() and os.access(path, os.W_OK | os.X_OK)]
 
 
+def _is_old(path: Path) -> bool:
+    try:
+        return time.time() - path.stat().st_mtime > _MAKING_SECONDS
+    except OSError:
+        return False
+
+
 def remove_abandoned(root: Path) -> None:
     """Remove the folders of this user's agents that no longer run."""
-    for path in root.glob(_PREFIX + "*"):
+    begun = (path for path in root.glob(f".{_PREFIX}*") if _is_old(path))
+    for path in (*root.glob(_PREFIX + "*"), *begun):
         try:
             is_ours = path.stat().st_uid == os.getuid()
             fd = os.open(path / _LOCK, os.O_RDWR | os.O_CLOEXEC)

@@ -25,6 +25,7 @@ from rankscope.agent.reporter import Reporter, TimerSignal
 from rankscope.agent.services import Services
 from rankscope.agent.settings import Settings
 from rankscope.agent.stop_signals import StopSignals
+from rankscope.agent.struck import Ends, split_ends
 from rankscope.agent.watch import Watch
 from rankscope.agent.worker_words import WorkerWords
 from rankscope.agent.workers import Launch, WorkerRef
@@ -230,12 +231,27 @@ class Session(Reporter):
         """Diagnose and store a single snapshot as an incident of its own."""
         return self._judge(Incident(new_incident_id(time.time()), snapshot, kept=True))
 
-    def last_look(self, why: str, deadline: float) -> None:
+    def ends(self, exits: Mapping[int, ExitFacts]) -> Ends:
+        """Tell the ends of what stops the agent from those that came before it."""
+        first = self.signals.first
+        ago = time.monotonic() - first[0] if first is not None else None
+        return split_ends(exits, signalled_ago=ago)
+
+    def last_look(
+        self,
+        why: str,
+        deadline: float,
+        *,
+        exits: Callable[[], Mapping[int, ExitFacts]],
+        enough: Callable[[], None],
+    ) -> None:
         """Look at workers that are stopped for no fault of their own, store and say how they were doing.
 
         Args:
             why: what stops them.
             deadline: when it must be done, monotonic seconds.
+            exits: tells which ranks have ended, and how.
+            enough: called when the workers are not needed any more.
         """
         launch, observer = self.launch, self._observer
         if launch is None or observer is None:
@@ -248,6 +264,8 @@ class Session(Reporter):
             why=why,
             deadline=deadline,
             new_incident=lambda: new_incident_id(time.time()),
+            ends=lambda: self.ends({**self.watch.ended(), **exits()}),
+            enough=enough,
         )
         if found is None:
             self.ledger.stopping(why, self.watch.stored_incident or None)
@@ -291,7 +309,13 @@ class Session(Reporter):
         self._say_where(diagnosis)
 
     def _say_where(self, diagnosis: Diagnosis) -> None:
-        self.console.say(f"{diagnosis.summary}\nstored in {self._stored_at(diagnosis) or 'memory'}")
+        place = self._stored_at(diagnosis)
+        if place:
+            self.console.say(f"{diagnosis.summary}\nstored in {place}")
+        else:
+            # The process ends next, and its memory with it: this is the only place left.
+            why = self.records.why_not_stored(diagnosis.incident or "")
+            self.console.say(f"{self.bulletin.in_full(diagnosis)}\nnot stored ({why})")
 
     def last_words(self, worker: WorkerRef) -> tuple[str, Frame | None]:
         """What a worker's probe reported of its uncaught exception: its last line, and where it came from."""
@@ -396,7 +420,7 @@ class Session(Reporter):
                 self.console.say(f"{name} could not be sent to process {timer.pid}: {error.strerror}")
 
     def _stored_at(self, diagnosis: Diagnosis) -> str:
-        if diagnosis.incident is None or not self.records.usable:
+        if diagnosis.incident is None or not self.records.is_stored(diagnosis.incident):
             return ""
         return str(self.records.incident(diagnosis.incident).path)
 

@@ -49,6 +49,7 @@ class StopSignals:
         self._handled = 0
         self._handled_at = -math.inf
         self._armed_from = 0
+        self._heard: tuple[float, signal.Signals] | None = None
         self._pipe: tuple[int, int] | None = None
         self._woke_before = -1
         self._thread: threading.Thread | None = None
@@ -116,6 +117,7 @@ class StopSignals:
         """From here on a signal raises again (main thread)."""
         self._ending = self._acting = False
         self._armed_from = len(self.received)
+        self._heard = None
 
     @contextlib.contextmanager
     def in_torchs_place(self) -> Generator[None]:
@@ -129,6 +131,11 @@ class StopSignals:
             yield
         finally:
             setattr(api, _TORCHS_HANDLER, torchs)
+
+    @property
+    def first(self) -> tuple[float, signal.Signals] | None:
+        """The first signal since ``arm`` and when it came, also one that only our thread has heard."""
+        return next(iter(self.received[self._armed_from :]), self._heard)
 
     def askings(self) -> int:
         """How often an end has been asked for since ``arm``, repetitions left out."""
@@ -177,7 +184,11 @@ class StopSignals:
             if heard == _END:
                 return
             # Not every signal with a Python handler ends the agent.
-            if signal.getsignal(heard) == self.handle and not self._is_handled_in_time():
+            if signal.getsignal(heard) != self.handle:
+                continue
+            at = time.monotonic()
+            if not self._is_handled_in_time():
+                self._heard = self._heard or (at, signal.Signals(heard))
                 try:
                     help_out(signal.Signals(heard))
                 except Exception:

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from typing import Final
 
 logger = logging.getLogger(__name__)
-PATIENCE: Final = 5.0
-"""Seconds that a write may take before it counts as lost; an fsync on a busy disk takes up to about one."""
+PATIENCE: Final = 2.0
+"""Seconds that a write may take before it counts as lost: an fsync on a busy disk takes up to about one, and
+less than the budget for evidence (5 s)."""
 
 
 class WriteTimeoutError(OSError):

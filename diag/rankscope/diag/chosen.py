@@ -5,8 +5,10 @@ For the verbs that look at running jobs. It knows job folders and processes, not
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from rankscope.diag.discover import (
     FoundJob,
@@ -20,6 +22,8 @@ from rankscope.diag.discover import (
 from rankscope.diag.errors import UsageError
 from rankscope.diag.live import pids_of, running_job
 from rankscope.diag.store.job import JobFolder, find_job
+
+_PROCESSES: Final = re.compile(r"[0-9]+(,[0-9]+)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,7 @@ def all_jobs(verb: str) -> FoundPids:
 
 
 def find_named(name: str) -> NamedJob:
-    """What a name means, for every verb the same: a run id or its beginning, or a job folder.
+    """What a name means, for every verb the same: a run id or its beginning, a job folder, or processes.
 
     What runs goes before what is stored: the workers of the folder's agents, then what this host runs under
     the name, then what a watch beside the job follows. A job that has ended has a folder and runs nothing.
@@ -86,6 +90,8 @@ def find_named(name: str) -> NamedJob:
         launched = running_job(folder)
         return NamedJob((launched,) if launched is not None else _beside(name, folder), folder)
     jobs = jobs_named(name) if name else ()
+    if not jobs and _PROCESSES.fullmatch(name):
+        jobs = jobs_of_pids([name]).jobs
     if not jobs and trouble is not None:
         raise trouble
     return NamedJob(jobs, None)

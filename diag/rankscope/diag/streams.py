@@ -59,4 +59,4 @@ def _abandon() -> None:
             os.dup2(null, sys.stdout.fileno())
         finally:
             os.close(null)
-    sys.stdout = None  # type: ignore[assignment] - as Python has it when there is none
+    sys.stdout = None  # as Python has it when there is none

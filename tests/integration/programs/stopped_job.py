@@ -1,8 +1,9 @@
 """A worker without torch that is stopped from outside: ``stopped_job.py MODE [MODE of rank 1 ...]``.
 
 ``train`` reports steps, ``wait`` does nothing, ``deaf`` does nothing and ignores SIGTERM, ``polite`` ends on
-SIGTERM and says so, ``crash`` exits with 7 once the file ``crash`` appears beside the folder it is told,
-``done`` ends once the file ``done`` appears. Every rank prints ``rank N is up`` when it has set itself up.
+SIGTERM and says so, ``fail`` exits with 1 on it, ``crash`` exits with 7 once the file ``crash`` appears
+beside the folder it is told, ``done`` ends once the file ``done`` appears. Every rank prints ``rank N is up``
+when it has set itself up.
 """
 
 from __future__ import annotations
@@ -36,6 +37,11 @@ def end_politely(_number: int, _frame: FrameType | None) -> None:
     os._exit(0)
 
 
+def end_with_an_error(_number: int, _frame: FrameType | None) -> None:
+    """The signal came, and the program calls that an error."""
+    os._exit(1)
+
+
 def wait_for(name: str) -> None:
     """Wait for a file in the folder that the test names."""
     path = Path(os.environ["TEST_FOLDER"], name)
@@ -53,8 +59,10 @@ def main() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if mode == "polite":
         signal.signal(signal.SIGTERM, end_politely)
+    if mode == "fail":
+        signal.signal(signal.SIGTERM, end_with_an_error)
     print(f"rank {rank} is up", flush=True)
-    if mode == "train":
+    if mode in ("train", "fail"):
         train()
     elif mode == "crash":
         wait_for("crash")

@@ -25,6 +25,7 @@ from rankscope.diag.capture.guard import Guard
 from rankscope.diag.capture.plan import BACKENDS, GONE, Backend
 from rankscope.diag.capture.process import Captured, Toolbox, capture_process, find_tools
 from rankscope.diag.capture.record import Recorded, read_recorded
+from rankscope.diag.capture.slow_tools import SlowTools
 from rankscope.diag.model import ChildSnapshot, ExitFacts, Progress, RankSnapshot
 
 CAPTURE_TOOLS: Final = frozenset({"py-spy", "pystack"})
@@ -75,6 +76,7 @@ def capture_ranks(
     pyspy: str | None = None,
     pystack: str | None = None,
     backends: Sequence[Backend] = BACKENDS,
+    slow: SlowTools | None = None,
 ) -> tuple[RankSnapshot, ...]:
     """Capture ranks of this host. Never raises for a rank that cannot be read.
 
@@ -92,6 +94,7 @@ def capture_ranks(
         pyspy: path of py-spy; found beside this Python or on ``PATH`` by default.
         pystack: path of pystack, found likewise.
         backends: the ways to stacks that may be used, tried in the order of ``BACKENDS``.
+        slow: remembers from look to look which tools did not answer; those are tried last.
 
     Returns:
         One snapshot a target, in their order. Ends at the latest some 2 s after ``timeout``, when a killed
@@ -110,6 +113,7 @@ def capture_ranks(
             blocking=blocking,
             backends=backends,
             guard=guard,
+            slow=slow,
         )
         snapshots = _in_parallel(
             lambda target: _capture_rank(target, folders, tools=tools, deadline=deadline, record=record),

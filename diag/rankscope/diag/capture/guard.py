@@ -17,28 +17,32 @@ import threading
 from collections.abc import Generator
 from typing import Final
 
-from rankscope.diag import proc
-
 _KILL_SECONDS: Final = 1.0
-# Each line is the whole list, of tool:its start:target:its start; the last one counts. A tool gets half a
-# second to end by itself, and its target goes on if it stands still after that (state T).
+# Each line is the whole list, of tool:target:start of the target; the last one counts. A tool gets half a
+# second to end by itself, and its target goes on if it stands still after that (state T). When a tool was
+# started is read only then: in its first millisecond the answer would be waited for.
 _SCRIPT: Final = r"""
 trap '' HUP INT QUIT TERM
 last=
 while read -r line; do last=$line; done
 [ -n "$last" ] || exit 0
-state() {
+fields() {
   found=
   read -r found 2>/dev/null < "/proc/$1/stat" || return 1
-  set -- "$2" ${found##*) }
-  [ "${21}" = "$1" ] && echo "$2"
+  set -- ${found##*) }
+  echo "${20}:$1"
 }
-left() { for each in $last; do
+list=
+for each in $last; do
+  tool=${each%%:*}
+  now=$(fields "$tool") && list="$list $tool:${now%%:*}:${each#*:}"
+done
+left() { for each in $list; do
   IFS=: read -r tool ticks target since <<.
 $each
 .
-  now=$(state "$tool" "$ticks")
-  if [ -n "$now" ] && [ "$now" != Z ]; then "$@"; fi
+  now=$(fields "$tool")
+  if [ "${now%%:*}" = "$ticks" ] && [ "${now##*:}" != Z ]; then "$@"; fi
 done; }
 for turn in 1 2 3 4 5; do [ -n "$(left echo x)" ] || break; sleep 0.1 2>/dev/null || sleep 1; done
 end() { kill -9 "-$tool" || kill -9 "$tool"; }
@@ -46,10 +50,10 @@ left end 2>/dev/null
 for turn in 1 2; do
   sleep 0.05 2>/dev/null || sleep 1
   for each in $last; do
-    IFS=: read -r tool ticks target since <<.
+    IFS=: read -r tool target since <<.
 $each
 .
-    if [ "$target" -gt 1 ] && [ "$(state "$target" "$since")" = T ]; then kill -CONT "$target"; fi
+    if [ "$target" -gt 1 ] && [ "$(fields "$target")" = "$since:T" ]; then kill -CONT "$target"; fi
   done
 done
 """
@@ -69,8 +73,7 @@ class Guard:
         self._running: dict[int, str] = {}
         self.cancelled = False
         self._shell: subprocess.Popen[bytes] | None = None
-        with contextlib.suppress(OSError):
-            self._shell = _start()
+        self._tried = False
 
     def close(self) -> None:
         """End the shell."""
@@ -91,15 +94,17 @@ class Guard:
                     os.killpg(tool, signal.SIGKILL)
 
     @contextlib.contextmanager
-    def over(self, tool: int, held: int = 0) -> Generator[None]:
+    def over(self, tool: int, *, held: int = 0, held_since: int = 0) -> Generator[None]:
         """Look after a tool while this lasts.
 
         Args:
             tool: its process, the leader of its group.
             held: a process that it may leave stopped and that was not stopped before, 0 for none.
+            held_since: start time of that process, clock ticks since boot.
         """
-        entry = ":".join(map(str, (tool, proc.start_ticks(tool) or 0, held, proc.start_ticks(held) or 0)))
-        self._tell(tool, entry)
+        self._tell(tool, f"{tool}:{held}:{held_since}")
+        if self.cancelled:
+            self.cancel()
         try:
             yield
         finally:
@@ -111,6 +116,9 @@ class Guard:
                 self._running[tool] = entry
             else:
                 self._running.pop(tool, None)
+            if not self._tried:
+                self._tried = True
+                self._shell = _start()
             if self._shell is not None and self._shell.stdin is not None:
                 os.write(self._shell.stdin.fileno(), (" ".join(self._running.values()) + "\n").encode())
 

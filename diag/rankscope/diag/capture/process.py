@@ -35,6 +35,7 @@ from rankscope.diag.capture.plan import (
 from rankscope.diag.capture.pyspy import find_pyspy, pyspy_command, read_pyspy
 from rankscope.diag.capture.pystack import find_pystack, pystack_command, read_pystack
 from rankscope.diag.capture.release import release
+from rankscope.diag.capture.slow_tools import SlowTools
 from rankscope.diag.capture.tool import run_tool
 from rankscope.diag.model import ProcessFacts, ThreadStack
 
@@ -55,6 +56,7 @@ class Toolbox:
         blocking: whether the process may be stopped while it is read.
         backends: those that may be used.
         guard: looks after tools should this process be killed, ``None`` for nobody.
+        slow: remembers tools that do not answer, ``None`` for nobody.
     """
 
     pyspy: str | None = None
@@ -65,6 +67,7 @@ class Toolbox:
     blocking: bool = True
     backends: Sequence[Backend] = BACKENDS
     guard: Guard | None = None
+    slow: SlowTools | None = None
 
     @property
     def present(self) -> frozenset[Backend]:
@@ -152,7 +155,8 @@ def capture_process(
         if facts is None or not plan.steps:
             return Captured(facts, reason=plan.reason)
         look = _Look(facts, access, answering, tools=tools, deadline=deadline)
-        return look.take(plan.steps, plan.reason)
+        steps, why = tools.slow.last(plan.steps) if tools.slow is not None else (plan.steps, None)
+        return look.take(steps, plan.reason or why)
 
 
 class _Look:
@@ -196,12 +200,19 @@ class _Look:
         if step.tool == "faulthandler":
             return self._ask(step, limit)
         guard, held = self._tools.guard, step.blocking and not self._was_stopped
-        guarded = partial(guard.over, held=self._facts.pid if held else 0) if guard is not None else None
-        run = run_tool(self._command(step), deadline=limit, guarded=guarded)
+        over = (
+            partial(guard.over, held=self._facts.pid if held else 0, held_since=self._facts.start_ticks)
+            if guard is not None
+            else None
+        )
+        run = run_tool(self._command(step), deadline=limit, guarded=over)
         given_up = guard is not None and guard.cancelled
+        if self._tools.slow is not None and not given_up:
+            self._tools.slow.ran(step.tool, seconds=limit - now, answered=run.code is not None)
+        was_ended = run.code is None or run.code < -1 or given_up  # at its deadline, by a signal, by us
+        if was_ended and step.blocking and not self._was_stopped:
+            release(self._facts.pid, self._facts.start_ticks, tool=step.tool)
         if run.code is None or given_up:
-            if step.blocking and not self._was_stopped:
-                release(self._facts.pid, self._facts.start_ticks, tool=step.tool)
             return _Outcome(reason=f"{step.tool} did not answer in {limit - now:.3g} s", cannot_stop=True)
         if run.code != 0:
             return self._explain(step.tool, run.stderr)

@@ -10,6 +10,7 @@ import contextlib
 import io
 import logging
 import os
+import resource
 import select
 import shutil
 import signal
@@ -23,6 +24,10 @@ from pathlib import Path
 from typing import Final
 
 Guarded = Callable[[int], AbstractContextManager[None]]
+MOST_BYTES: Final = 1 << 24
+"""What a tool may write: the stacks of 1,000 threads with native frames are a tenth of it."""
+UNGUARDED_SECONDS: Final = 0.05
+"""A tool is looked after (``guard``) only when it takes longer: a plain py-spy ends by itself in 10 ms."""
 _KILL_SECONDS: Final = 2.0
 _log = logging.getLogger(__name__)
 
@@ -65,8 +70,13 @@ def run_tool(
     try:
         # Memory files, not pipes: nothing to drain while it runs, so that one wait is all there is.
         with _memory_file("stdout") as out, _memory_file("stderr") as err:
-            with _running(command, out=out, err=err) as process, _guarded(guarded, process.pid):
-                code = _wait(process, deadline=deadline)
+            with _running(command, out=out, err=err) as process:
+                code = _wait(process, deadline=min(deadline, time.monotonic() + UNGUARDED_SECONDS))
+                if code is None and time.monotonic() < deadline:
+                    with _guarded(guarded, process.pid):
+                        code = _wait(process, deadline=deadline)
+            if max(os.fstat(file.fileno()).st_size for file in (out, err)) >= MOST_BYTES:
+                return ToolRun(code or -1, stderr=f"its output is larger than {MOST_BYTES >> 20} MiB")
             out.seek(0)
             err.seek(0)
             return ToolRun(code, out.read(), err.read().decode("utf-8", "replace"))
@@ -86,6 +96,9 @@ def _memory_file(name: str) -> io.FileIO:
 def _running(command: Sequence[str], *, out: io.FileIO, err: io.FileIO) -> Generator[subprocess.Popen[bytes]]:
     """The tool in a process group of its own; whatever happens, it has ended when this does."""
     process = _start(command, out, err, {"PATH": os.environ.get("PATH", os.defpath)})
+    # Memory that a tool fills without end is the training's. A privileged tool keeps its own limits.
+    with contextlib.suppress(OSError):
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (MOST_BYTES, MOST_BYTES))
     try:
         yield process
     finally:

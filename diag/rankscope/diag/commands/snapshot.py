@@ -13,7 +13,6 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from rankscope.diag.chosen import all_jobs, jobs_called, jobs_of_pids
 from rankscope.diag.classify import Catalogue
@@ -29,7 +28,6 @@ from rankscope.diag.store.look import LookFolder
 from rankscope.diag.streams import answer, tell
 
 SUMMARY = "store this host's evidence in a folder, for analyze elsewhere"
-_NOBODY: Final = "nothing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,5 +145,6 @@ def _line(written: _Written, *, as_json: bool) -> str:
             }
         )
     only = written.facts_only()
-    seen = f"stacks of ranks {written.ranks() or _NOBODY}" + (f", facts only of ranks {only}" if only else "")
-    return f"{written.path}  job {written.job}: {seen} (of {size})"
+    seen = f"stacks of ranks {written.ranks()}" if written.ranks() else "no stacks"
+    seen += f", facts only of ranks {only}" if only else ""
+    return f"{written.path}  job {written.job} of {size}: {seen}"

@@ -14,6 +14,8 @@ from typing import Final
 
 import msgspec
 
+from rankscope.diag.ranks import MAX_RANKS
+
 RUN_ID: Final = "TORCHELASTIC_RUN_ID"
 RESTART_COUNT: Final = "TORCHELASTIC_RESTART_COUNT"
 _OMPI: Final = ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE")
@@ -72,21 +74,35 @@ class _TfConfig(msgspec.Struct, frozen=True):
 
 def identify(environment: Mapping[str, str]) -> RankIdentity | None:
     """The rank that an environment names, ``None`` for none."""
-    for rank_name, size_name, local_name, here_name in _VARIABLES:
+    for rank_name, size_name, local_name, _here_name in _VARIABLES:
         rank = _number(environment.get(rank_name))
         if rank is not None:
-            one_node = not here_name and environment.get(_SLURM_NODES[0]) == _SLURM_NODES[1]
+            world_size = _number(environment.get(size_name))
             return RankIdentity(
                 rank=rank,
                 source=rank_name,
                 run_id=environment.get(RUN_ID) or None,
                 restart_count=_number(environment.get(RESTART_COUNT)) or 0,
-                world_size=_number(environment.get(size_name)),
+                world_size=world_size,
                 local_rank=_number(environment.get(local_name)),
-                local_size=_number(environment.get(size_name if one_node else here_name)),
+                local_size=_local_size(environment, world_size),
             )
     config = environment.get("TF_CONFIG")
     return _identify_tensorflow(config) if config else None
+
+
+def _local_size(environment: Mapping[str, str], world_size: int | None) -> int | None:
+    """Ranks of the node, by the first that says so of a job of this size.
+
+    A script under mpirun that sets ``RANK`` for torch sets nothing for the node.
+    """
+    for _rank_name, size_name, _local_name, here_name in _VARIABLES:
+        size = _number(environment.get(size_name))
+        one_node = not here_name and environment.get(_SLURM_NODES[0]) == _SLURM_NODES[1]
+        here = size if one_node else _number(environment.get(here_name))
+        if here is not None and size is not None and size == world_size:
+            return here
+    return None
 
 
 def task_of(environment: Mapping[str, str]) -> tuple[str, str, str] | None:
@@ -100,8 +116,9 @@ def task_of(environment: Mapping[str, str]) -> tuple[str, str, str] | None:
 
 def _number(text: str | None) -> int | None:
     """A small number, else ``None``: anything may stand in an environment."""
-    fits = text is not None and text.isascii() and text.isdigit() and len(text) < _MAX_DIGITS
-    return int(text) if text is not None and fits else None
+    if text is None or not (text.isascii() and text.isdigit() and len(text) < _MAX_DIGITS):
+        return None
+    return number if (number := int(text)) <= MAX_RANKS else None
 
 
 def _identify_tensorflow(text: str) -> RankIdentity | None:

@@ -82,10 +82,11 @@ class Faults:
     def look(self) -> None:
         """See whether all is as it was left; for the probe's thread, microseconds.
 
-        The thread has the signal unblocked, and may be asked where the main thread cannot be.
+        The thread may be asked where the main thread cannot be, unless that one has blocked the signal.
         """
         if self._fd < 0 or os.getpid() != self._pid:
             return
+        _block_as_main_does()
         if not self.is_ready or not self._is_handled():
             self.withdraw()
         elif not self._is_file():
@@ -169,6 +170,15 @@ def _open_high(path: str) -> int:
         return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, least)
     finally:
         os.close(fd)
+
+
+def _block_as_main_does() -> None:
+    """A script that blocks the signal waits for it itself: the calling thread must not take it instead."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        with open("/proc/self/status", "rb") as file:  # noqa: PTH123 - the main thread's
+            blocked = int(file.read().partition(b"\nSigBlk:")[2].split(None, 1)[0], 16)
+        is_blocked = blocked >> (DUMP_SIGNAL - 1) & 1
+        signal.pthread_sigmask(signal.SIG_BLOCK if is_blocked else signal.SIG_UNBLOCK, {DUMP_SIGNAL})
 
 
 def _handler_of(number: int) -> bytes:
