@@ -75,10 +75,11 @@ def test_a_rank_dumps_its_threads_again_and_again_and_goes_on(node: Workers) -> 
         node,
         """
         import sys, threading
-        def inner(): sys.stdin.read()
+        def inner():
+            print("ready", flush=True)
+            sys.stdin.read()
         def helper(): threading.Event().wait()
         threading.Thread(target=helper, daemon=True).start()
-        print("ready", flush=True)
         inner()
         print("end")
         """,

@@ -276,6 +276,7 @@ def test_a_watch_that_is_ended_in_the_middle_of_a_look_leaves_no_trace(
 def test_a_job_of_ours_is_read_by_its_page_and_keeps_its_records(tmp_path: Path) -> None:
     with diag_run(tmp_path, fault="data_loading", fault_rank=1, fault_step=30, steps=60, ranks=2) as job:
         job.wait_for_event("cycle.started")
+        until(lambda: (known := job.records.job()) is not None and known.world_size == 2, "the job file")
         written = job.records.job_file.read_bytes()
         with watching(tmp_path, "--once-hung", str(job.records.path)) as watcher:
             assert watcher.finish() == EXIT_HANG

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import gc
 import inspect
 import math
 import pickle
 import re
+import weakref
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
@@ -18,6 +20,7 @@ import pytest
 
 from rankscope.watchdog import job_monitor as jm
 from rankscope.watchdog.sdk.config import ACTED_ON, MAX_TEXT_BYTES, PARAMETERS, Value
+from rankscope.watchdog.sdk.published import Published
 from rankscope.watchdog.timers.wire import Event, encode_event
 
 REFERENCE = (Path(__file__).parents[2] / "docs" / "reference" / "sdk.md").read_text()
@@ -218,3 +221,24 @@ def test_every_parameter_is_documented_with_its_effect() -> None:
     table = {row[0]: row for row in re.findall(r"^\| `(\w+)` \|[^|]*\| (\w+)", REFERENCE, re.MULTILINE)}
     assert set(table) == set(PARAMETERS)
     assert {name for name, row in table.items() if row[1] == "yes"} == ACTED_ON
+
+
+def test_what_a_signal_handler_raised_does_not_keep_the_scripts_objects() -> None:
+    class Overtime(Exception):  # noqa: N818 - as a script would call it
+        pass
+
+    def interrupted() -> weakref.ref[Overtime]:
+        def change() -> None:
+            raise Overtime
+
+        try:
+            Published()._change(change)
+        except Overtime as error:
+            return weakref.ref(error)
+        raise AssertionError("nothing was raised")
+
+    gc.disable()
+    try:
+        assert interrupted()() is None
+    finally:
+        gc.enable()

@@ -215,7 +215,10 @@ class Published:
         if sys.is_finalizing():
             return
         if not is_ours(error):
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # this frame stands in its traceback: together they would keep the script's stages
         self._say(f"cannot report {what} ({error!r})")
 
     def _write(self) -> None:

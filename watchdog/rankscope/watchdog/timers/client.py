@@ -310,7 +310,10 @@ class FileTimerClient:
 
     def _lose(self, error: OSError) -> None:
         if not is_of_the_system(error):
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # this frame stands in its traceback: a circle that only gc would free
         self._connection.lose(error)
 
     def _reconnect(self) -> bool:
