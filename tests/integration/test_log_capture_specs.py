@@ -75,13 +75,19 @@ def test_the_end_leaves_no_descriptor_thread_process_or_folder(tmp_path: Path, e
 
 
 def test_many_attempts_cost_the_drain_no_descriptors(capture: LogCapture, tmp_path: Path) -> None:
-    counts: list[int] = []
+    def descriptors_of_the_drain() -> int:
+        return len(list(Path(f"/proc/{capture.drain_pid}/fd").iterdir()))
+
+    at_first = 0
     for attempt in range(12):
         fifo = capture.open([a_stream(tmp_path)])[0, "stdout"]
         fifo.write_bytes(b"%d\n" % attempt)
         until(lambda: capture.sizes()[0, "stdout"] in (2, 3), "the size")
-        counts.append(len(list(Path(f"/proc/{capture.drain_pid}/fd").iterdir())))
-    assert max(counts[2:]) <= counts[1] + 4
+        at_first = at_first or descriptors_of_the_drain()
+    # Those of attempts that are over are closed a moment later: on a busy host several are open at once.
+    until(
+        lambda: descriptors_of_the_drain() <= at_first + 4, "the descriptors of earlier attempts to be closed"
+    )
     whole = b"".join(b"%d\n" % attempt for attempt in range(12))
     until(lambda: (tmp_path / "0.log").read_bytes() == whole, "the file")
     assert len(list((tmp_path / "fifos").iterdir())) == 1
