@@ -138,3 +138,36 @@ def seen_without_capabilities(imports: str, code: str, *argv: str) -> str:
         [sys.executable, "-c", script, *argv], capture_output=True, text=True, timeout=DEADLINE, check=True
     )
     return done.stdout.strip()
+
+
+TRACER = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+set_name, attach, seize = 15, 16, 0x4206
+name, pid, stop = sys.argv[1].encode(), int(sys.argv[2]), sys.argv[3] == "stop"
+libc.prctl(set_name, name, 0, 0, 0)
+assert libc.ptrace(attach if stop else seize, pid, None, None) == 0, os.strerror(ctypes.get_errno())
+if stop:
+    os.waitpid(pid, 0x40000000)  # __WALL
+print("traced", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def traced(pid: int, *, name: str = "tracer", stopped: bool = False) -> Generator[int]:
+    """Trace a process as a debugger does; gives the tracer's pid.
+
+    Args:
+        pid: the process.
+        name: the kernel's name of the tracer.
+        stopped: whether it holds the process; else it only watches it.
+    """
+    command = [sys.executable, "-c", TRACER, name, str(pid), "stop" if stopped else "watch"]
+    tracer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert tracer.stdout is not None
+        assert tracer.stdout.readline() == "traced\n"
+        yield tracer.pid
+    finally:
+        tracer.communicate(timeout=DEADLINE)

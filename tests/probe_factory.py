@@ -83,7 +83,7 @@ class Workers:
         for process in self._processes:
             if process.poll() is None:
                 process.kill()
-            process.communicate()
+            process.communicate(timeout=DEADLINE)
         self.reader.close()
 
 

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -21,6 +21,7 @@ from tests.capture_factory import (
     running,
     seen_without_ptrace,
     state_of,
+    traced,
     waiting_process,
 )
 from tests.capture_factory import wait_until as until
@@ -30,6 +31,7 @@ from rankscope.diag import proc
 from rankscope.diag.capture import Target, capture_ranks
 from rankscope.diag.capture.closer import look_closer
 from rankscope.diag.capture.plan import NO_PYSPY, NO_TOOL, PTRACE_DENIED, Backend
+from rankscope.diag.capture.server import find_server
 from rankscope.diag.model import JobSnapshot, RankSnapshot
 from rankscope.watchdog.answers import answer_file, read_answer, socket_file
 
@@ -154,10 +156,9 @@ def test_a_stopped_rank_gets_no_signal_that_would_wait_for_it(node: Workers) -> 
     assert "ShdPnd:\t0000000000000000" in status
 
 
-@pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
-def test_a_rank_under_strace_gets_no_signal(node: Workers) -> None:
+def test_a_rank_that_a_debugger_watches_gets_no_signal(node: Workers) -> None:
     process = started(node, f"import time\n{IDLE}")
-    with strace(process.pid, node.folder / "trace") as tracer:
+    with traced(process.pid) as tracer:
         assert proc.read_access(process.pid).traced_by == tracer
         alone = capture(process.pid, "faulthandler", answers=str(node.answers))
         assert (alone.observed, alone.reason) == (False, NO_TOOL)
@@ -170,17 +171,6 @@ def inner(): time.sleep(1000)
 print("ready", flush=True)
 inner()
 """
-
-
-@contextlib.contextmanager
-def strace(pid: int, output: Path) -> Generator[int]:
-    tracer = subprocess.Popen(["strace", "-f", "-o", str(output), "-p", str(pid)], stderr=subprocess.DEVNULL)
-    try:
-        until(lambda: proc.read_access(pid).traced_by == tracer.pid)
-        yield tracer.pid
-    finally:
-        tracer.terminate()
-        tracer.wait(DEADLINE)
 
 
 def test_what_a_rank_writes_to_answer_is_none_of_its_own_work(node: Workers) -> None:
@@ -289,6 +279,7 @@ def test_a_server_that_the_job_started_itself_is_asked(tmp_path: Path, where: st
     code = f"import os; os.chdir({str(tmp_path)!r})\n" + OWN_SERVER.replace("*SERVER", f"*{where}")
     with running(code, env=env) as process:
         assert first_line(process) == ["ready"]
+        until(lambda: find_server(process.pid, folders=(), environ=env) is not None)
         snapshot = capture(process.pid, "py-spy")
         assert snapshot.server_answers is True
         assert snapshot.record is not None

@@ -95,6 +95,21 @@ def test_a_rank_dumps_its_threads_again_and_again_and_goes_on(node: Workers) -> 
     assert list(node.answers.iterdir()) == []
 
 
+def test_a_stacks_file_that_is_another_file_too_is_not_emptied(node: Workers) -> None:
+    process = started(node, WAIT)
+    found = answering(node, process.pid)
+    precious = node.folder / "precious"
+    precious.hardlink_to(stacks_file(str(node.answers), process.pid))
+    precious.write_text("keep")
+    assert found is not None
+    threads, reason, _size = ask_stacks(found, to_thread=False, deadline=time.monotonic() + DEADLINE)
+    assert (threads, reason) == ((), "the file for its stacks is not its own")
+    assert precious.read_text() == "keep"
+    precious.unlink()
+    assert stacks(found)
+    finish(process)
+
+
 BUSY_IN_C = """
     import ctypes, torch, torch.distributed as dist, os, sys
     meet = "file://" + os.path.abspath("rendezvous")
@@ -235,18 +250,19 @@ def test_forked_children_answer_into_the_ranks_file_and_take_nothing_with_them(n
         import ctypes, os, sys, time
         import torch.distributed
         time.sleep(1.2)
-        def load(): sys.stdin.read()
+        def load():
+            print("ready", flush=True)
+            print(long, flush=True)
+            sys.stdin.read()
         short = os.fork()
         if short == 0:
             sys.exit(0)  # an ordinary end: atexit, destructors
         os.waitpid(short, 0)
         long = os.fork()
         if long == 0:
-            time.sleep(1000)
-        print("ready", flush=True)
-        print(long, flush=True)
+            sys.stdin.read()  # ends with the rank: left behind it would hold the pipes open
+            os._exit(0)
         load()
-        os.kill(long, 9)
         os.waitpid(long, 0)
         """,
     )

@@ -134,8 +134,7 @@ try:
     os.kill(os.getpid(), signal.SIGTERM)
 except SignalException:
     signals.acting()
-time.sleep(1.0)
-signals.stop()
+signals.stop(timeout=60.0)  # once the thread has made up its mind about the signal
 raise SystemExit(len(helped))
 """
     done = subprocess.run([sys.executable, "-c", program], timeout=60, check=False)
@@ -147,7 +146,7 @@ import os, signal, sys, time
 from torch.distributed.elastic.multiprocessing import SignalException
 from rankscope.agent import stop_signals
 
-stop_signals.PATIENCE = 0.3
+stop_signals.PATIENCE = 20.0
 signals = stop_signals.StopSignals()
 signal.signal(signal.SIGTERM, signals.handle)
 helped = []
@@ -159,13 +158,13 @@ try:
 except SignalException:
     signals.acting()
     with signals.hold():
-        time.sleep(0.6)
+        time.sleep(0.1)
     if sys.argv[1] == "again":
         os.kill(os.getpid(), signal.SIGTERM)
     signals.arm()  # within the same moment: the thread has not looked yet
 began = time.monotonic()
 signals.stop(timeout=60.0)
-print(time.monotonic() - began < 0.25, helped)
+print(time.monotonic() - began < stop_signals.PATIENCE / 2, helped)
 """
 
 

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from rankscope.agent.announcer import Announcer
 from rankscope.agent.bulletin import Bulletin
 from rankscope.agent.console import Console, LogLines
 from rankscope.agent.evidence import EvidenceTaker, Incident
@@ -21,7 +22,7 @@ from rankscope.agent.ledger import Ledger
 from rankscope.agent.observe import Observer
 from rankscope.agent.policy import History, decide_on_hang, decide_on_timer
 from rankscope.agent.records import Records
-from rankscope.agent.reporter import Reporter, TimerSignal
+from rankscope.agent.reporter import TimerSignal
 from rankscope.agent.services import Services
 from rankscope.agent.settings import Settings
 from rankscope.agent.stop_signals import StopSignals
@@ -36,14 +37,14 @@ from rankscope.diag.store.incidents import new_incident_id
 from rankscope.diag.store.job import job_folder
 from rankscope.watchdog import environment
 from rankscope.watchdog.detector import Detector
-from rankscope.watchdog.observations import ActDue, Cleared, Confirmed, Recovered, Suspected
+from rankscope.watchdog.observations import ActDue
 from rankscope.watchdog.probe import pythonpath
 from rankscope.watchdog.timers.registry import signal_of
 from rankscope.watchdog.timers.wire import Event as PipeEvent
 from rankscope.watchdog.timers.wire import FileTimerRequest
 
 
-class Session(Reporter):
+class Session(Announcer):
     """What an agent has beyond torch's.
 
     Args:
@@ -309,7 +310,7 @@ class Session(Reporter):
         self._say_where(diagnosis)
 
     def _say_where(self, diagnosis: Diagnosis) -> None:
-        place = self._stored_at(diagnosis)
+        place = self.stored_at(diagnosis)
         if place:
             self.console.say(f"{diagnosis.summary}\nstored in {place}")
         else:
@@ -339,36 +340,9 @@ class Session(Reporter):
         )
         self.services.watch_loop_turned(status)
 
-    def on_suspected(self, incident: str, suspected: Suspected) -> None:
-        """Record a suspicion; nothing is shown yet."""
-        self.ledger.suspected(incident, suspected)
-
-    def on_stopped(self, *, seconds: float, continued: bool) -> None:
-        """Say that somebody has stopped the whole job by a signal, or continued it."""
-        if continued:
-            self.console.say(f"all workers run again; they had been stopped by a signal for {seconds:.0f} s")
-        else:
-            self.console.say("all workers are stopped by a signal (state T): no hang, the clocks stand still")
-        self.ledger.stopped(seconds, continued=continued)
-
-    def on_cleared(self, incident: str, cleared: Cleared) -> None:
-        """Record that a suspicion was dropped."""
-        self.ledger.cleared(incident, cleared.reason, cleared.gap)
-
-    def on_diagnosed(self, diagnosis: Diagnosis, confirmed: Confirmed) -> None:
-        """Record and show a diagnosis."""
-        silent = time.monotonic() - confirmed.since
-        if diagnosis.verdict == "Healthy":
-            self.ledger.cleared(diagnosis.incident, diagnosis.summary, silent)
-            return
-        self.bulletin.last = diagnosis
-        self.ledger.confirmed(diagnosis, confirmed, silent)
-        self.console.say(self.bulletin.announcement(diagnosis, silent, self._stored_at(diagnosis)))
-
-    def on_recovered(self, diagnosis: Diagnosis, recovered: Recovered) -> None:
-        """Say that a published hang is over."""
-        self.ledger.recovered(diagnosis.incident, recovered.gap)
-        self.console.say(f"recovered by itself after {recovered.gap:.0f} s without progress")
+    def tell(self, text: str) -> None:
+        """Say something on the console."""
+        self.console.say(text)
 
     def on_act_due(self, diagnosis: Diagnosis, due: ActDue, *, progress_seen: bool) -> None:
         """Decide; the main thread carries it out."""
@@ -418,11 +392,6 @@ class Session(Reporter):
                 os.kill(timer.pid, timer.number)
             except OSError as error:
                 self.console.say(f"{name} could not be sent to process {timer.pid}: {error.strerror}")
-
-    def _stored_at(self, diagnosis: Diagnosis) -> str:
-        if diagnosis.incident is None or not self.records.is_stored(diagnosis.incident):
-            return ""
-        return str(self.records.incident(diagnosis.incident).path)
 
     # The timers' thread.
 

@@ -172,7 +172,8 @@ class StopSignals:
             return
         with contextlib.suppress(ValueError):
             signal.set_wakeup_fd(self._woke_before)
-        os.write(pipe[1], bytes([_END]))
+        with contextlib.suppress(BlockingIOError):  # full of signals: the thread is left behind
+            os.write(pipe[1], bytes([_END]))
         self._thread.join(timeout)
         if not self._thread.is_alive():
             for fd in pipe:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from rankscope.agent.announcer import Announcer
 from rankscope.agent.beside.evidence import BesideEvidence
 from rankscope.agent.beside.launchers import lives, origin_of
 from rankscope.agent.beside.log_files import LogFiles
@@ -19,7 +20,6 @@ from rankscope.agent.beside.records import WatchRecords
 from rankscope.agent.bulletin import Bulletin
 from rankscope.agent.collector import Collector
 from rankscope.agent.ledger import Ledger
-from rankscope.agent.reporter import Reporter
 from rankscope.agent.watch import Watch
 from rankscope.agent.workers import Launch, WorkerRef
 from rankscope.diag import proc
@@ -31,7 +31,7 @@ from rankscope.diag.store.events import Event
 from rankscope.diag.store.incidents import new_incident_id
 from rankscope.diag.store.job import JobFolder, job_folder
 from rankscope.watchdog.limits import HangSettings
-from rankscope.watchdog.observations import ActDue, Cleared, Confirmed, Recovered, Suspected
+from rankscope.watchdog.observations import ActDue, Confirmed, Recovered
 
 SETTLED: Final = 1.0
 """Seconds for which the same new processes must be there: ranks of a restart do not start all at once."""
@@ -45,7 +45,7 @@ _KEPT_PAGES: Final = 2
 _Processes = frozenset[tuple[int, int, int]]
 
 
-class JobWatch(Reporter):
+class JobWatch(Announcer):
     """Watches one job from its discovery to its end. ``update`` and ``close`` in one thread.
 
     Args:
@@ -82,7 +82,7 @@ class JobWatch(Reporter):
         guest = job.job_dir is not None
         self.records = WatchRecords(folder, say, guest=guest, on_event=on_event)
         self.ledger = Ledger(self.records, run_id=job.job, command=_command(job), nodes="")
-        self._bulletin = Bulletin(self.records.node, job.job)
+        self.bulletin = Bulletin(self.records.node, job.job)
         self._catalogue = Catalogue.load()
         self._looker = Collector()
         self._evidence = BesideEvidence(job.job, self.records)
@@ -135,7 +135,7 @@ class JobWatch(Reporter):
             self._gone_since = now
             self._watch.cycle_ended()
             if self._cycles:
-                self._tell("all ranks here have ended")
+                self.tell("all ranks here have ended")
 
     def wants_search(self, now: float) -> bool:
         """Whether something has happened that calls for a search at once."""
@@ -160,7 +160,7 @@ class JobWatch(Reporter):
         self._watch.stop()
         self._looker.stop(5.0)
         if ended:
-            self._tell("the job has ended")
+            self.tell("the job has ended")
         if ended and not self._guest:
             self.ledger.job_ended("ended", None)
         elif not ended:
@@ -199,45 +199,23 @@ class JobWatch(Reporter):
         self.ledger.cycle_started(launch)
         self.ledger.agent_is("running", launch, address=None, page="")
         if launch.restart_count:
-            self._tell(f"new processes: {_what(job)}; what was known of those before is forgotten")
+            self.tell(f"new processes: {_what(job)}; what was known of those before is forgotten")
         else:
             where = f"records in {self.records.folder.path}" if self.records.usable else "without records"
-            self._tell(f"watching {_what(job)}, {where}")
+            self.tell(f"watching {_what(job)}, {where}")
 
     def _alive(self) -> bool:
         return any(lives(pid, ticks) for _rank, pid, ticks in self._processes)
 
-    def _tell(self, text: str) -> None:
+    def tell(self, text: str) -> None:
+        """Say something, with the job's name before it."""
         self._say(f"{self.name}: {text}")
 
     # What the watch thread reports.
 
-    def on_suspected(self, incident: str, suspected: Suspected) -> None:
-        """Record a suspicion; nothing is shown yet."""
-        self.ledger.suspected(incident, suspected)
-
-    def on_stopped(self, *, seconds: float, continued: bool) -> None:
-        """Say that somebody has stopped the whole job by a signal, or continued it."""
-        if continued:
-            self._tell(f"all ranks here run again; they had been stopped by a signal for {seconds:.0f} s")
-        else:
-            self._tell("all ranks here are stopped by a signal (state T): no hang, the clocks stand still")
-        self.ledger.stopped(seconds, continued=continued)
-
-    def on_cleared(self, incident: str, cleared: Cleared) -> None:
-        """Record that a suspicion was dropped."""
-        self.ledger.cleared(incident, cleared.reason, cleared.gap)
-
     def on_diagnosed(self, diagnosis: Diagnosis, confirmed: Confirmed) -> None:
-        """Record and show a diagnosis."""
-        silent = time.monotonic() - confirmed.since
-        if diagnosis.verdict == "Healthy":
-            self.ledger.cleared(diagnosis.incident, diagnosis.summary, silent)
-            return
-        self._bulletin.last = diagnosis
-        self.ledger.confirmed(diagnosis, confirmed, silent)
-        stored = self.records.incident(diagnosis.incident or "").path if self.records.usable else ""
-        self._tell(self._bulletin.announcement(diagnosis, silent, str(stored)))
+        """Record and show a diagnosis, and tell of a hang."""
+        super().on_diagnosed(diagnosis, confirmed)
         if diagnosis.verdict in _HANGS and diagnosis.severity in ("warning", "error"):
             self.hangs = True
             self._on_hang()
@@ -245,15 +223,12 @@ class JobWatch(Reporter):
     def on_recovered(self, diagnosis: Diagnosis, recovered: Recovered) -> None:
         """Say that a published hang is over."""
         self.hangs = False
-        self.ledger.recovered(diagnosis.incident, recovered.gap)
-        self._tell(f"recovered by itself after {recovered.gap:.0f} s without progress")
+        super().on_recovered(diagnosis, recovered)
 
     def on_act_due(self, diagnosis: Diagnosis, due: ActDue, *, progress_seen: bool) -> None:
         """Say that it lasts; a watch does nothing to a job."""
         del progress_seen
-        self._tell(
-            f"still no progress after {due.gap:.0f} s; nothing is done to the job. {diagnosis.summary}"
-        )
+        self.tell(f"still no progress after {due.gap:.0f} s; nothing is done to the job. {diagnosis.summary}")
 
 
 def _processes(job: FoundJob) -> _Processes:

@@ -15,6 +15,7 @@ import os
 import platform
 import re
 import signal
+import stat
 import time
 from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
@@ -96,7 +97,7 @@ class Folders:
     """Where the workers' answers lie; all agents' folders are looked for once, and only if they must be."""
 
     def __init__(self) -> None:
-        self._all: tuple[str, ...] | None = None
+        self._all: tuple[tuple[str, int], ...] | None = None
 
     def of(self, pid: int, named: str, environ: Mapping[str, str] | None) -> tuple[str, ...]:
         """Folders to look in.
@@ -115,8 +116,26 @@ class Folders:
         if named or folder:
             return (named or beyond_root(pid, folder),)
         if self._all is None:
-            self._all = tuple(str(path) for root in _ROOTS if root for path in Path(root).glob(_BELOW))
-        return self._all
+            found = (path for root in _ROOTS if root for path in Path(root).glob(_BELOW))
+            owned = ((str(path), _private_owner(path)) for path in found)
+            self._all = tuple((path, owner) for path, owner in owned if owner is not None)
+        owners = _owners(pid)
+        return tuple(path for path, owner in self._all if owner in owners)
+
+
+def _private_owner(folder: Path) -> int | None:
+    """Who a private folder belongs to, ``None`` when others may write there: anybody may make such names."""
+    with contextlib.suppress(OSError):
+        found = folder.lstat()
+        if stat.S_ISDIR(found.st_mode) and not found.st_mode & 0o022:
+            return found.st_uid
+    return None
+
+
+def _owners(pid: int) -> frozenset[int]:
+    """Users whose files a process may be asked through: its own and ours (it may have changed its user)."""
+    status = read_file(f"/proc/{pid}/status", LONG_BYTES)
+    return frozenset({os.geteuid(), *([] if status is None else [status_number(status, b"\nUid:")])})
 
 
 def ask_stacks(
@@ -137,6 +156,8 @@ def ask_stacks(
         with _taken(answering.stacks, deadline=limit) as fd:
             if fd < 0:
                 return (), "its stacks are being asked for by somebody else", 0
+            if not _is_its_own(fd, answering.pid):
+                return (), "the file for its stacks is not its own", 0
             os.ftruncate(fd, 0)
             takers = _takers(answering.pid)
             if not _send(answering, to_thread=to_thread):
@@ -189,10 +210,16 @@ def _may_take(pid: int, thread_id: int) -> bool:
     return status is not None and not status_number(status, b"\nSigBlk:", 16) & _BIT
 
 
+def _is_its_own(fd: int, pid: int) -> bool:
+    """Whether a file may be emptied for a process: its user's, and under no other name."""
+    found = os.fstat(fd)
+    return stat.S_ISREG(found.st_mode) and found.st_uid in _owners(pid) and found.st_nlink == 1
+
+
 @contextlib.contextmanager
 def _taken(path: str, *, deadline: float) -> Generator[int]:
     """The stacks file, open and locked against others who ask; -1 when they kept it until the deadline."""
-    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         while True:
             try:

@@ -77,11 +77,12 @@ class Beat:
         """End the thread and wait for it, a fraction of a second at most."""
         atexit.unregister(self.stop)
         self._stopped.set()
-        if self._faults is not None:
-            self._faults.withdraw()
-        if self._server is not None:
-            self._server.close()
-        # The edge to the interpreter's end: a script may have taken threading apart.
+        # The edge to the interpreter's end: a script may have taken os or threading apart.
+        with contextlib.suppress(Exception):
+            if self._faults is not None:
+                self._faults.withdraw()
+            if self._server is not None:
+                self._server.close()
         with contextlib.suppress(Exception):
             if self._thread.is_alive():
                 self._thread.join(_STOP_TIMEOUT)

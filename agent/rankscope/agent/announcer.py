@@ -1,0 +1,70 @@
+"""What the watch thread finds, recorded and said: the part that the agent and a watch beside a job share.
+
+What is done about it is for those who derive from it.
+"""
+
+from __future__ import annotations
+
+import time
+
+from rankscope.agent.bulletin import Bulletin
+from rankscope.agent.ledger import Ledger
+from rankscope.agent.records import Records
+from rankscope.agent.reporter import Reporter
+from rankscope.diag.model import Diagnosis
+from rankscope.watchdog.observations import Cleared, Confirmed, Recovered, Suspected
+
+
+class Announcer(Reporter):
+    """Records and says what was found.
+
+    Attributes:
+        records: where incidents are stored.
+        ledger: where events are.
+        bulletin: keeps the last diagnosis.
+    """
+
+    records: Records
+    ledger: Ledger
+    bulletin: Bulletin
+
+    def tell(self, text: str) -> None:
+        """Say something to the person who reads along."""
+        raise NotImplementedError
+
+    def on_suspected(self, incident: str, suspected: Suspected) -> None:
+        """Record a suspicion; nothing is shown yet."""
+        self.ledger.suspected(incident, suspected)
+
+    def on_stopped(self, *, seconds: float, continued: bool) -> None:
+        """Say that somebody has stopped the whole job by a signal, or continued it."""
+        if continued:
+            self.tell(f"all ranks here run again; they had been stopped by a signal for {seconds:.0f} s")
+        else:
+            self.tell("all ranks here are stopped by a signal (state T): no hang, the clocks stand still")
+        self.ledger.stopped(seconds, continued=continued)
+
+    def on_cleared(self, incident: str, cleared: Cleared) -> None:
+        """Record that a suspicion was dropped."""
+        self.ledger.cleared(incident, cleared.reason, cleared.gap)
+
+    def on_diagnosed(self, diagnosis: Diagnosis, confirmed: Confirmed) -> None:
+        """Record and show a diagnosis; one that says that all is well only clears the suspicion."""
+        silent = time.monotonic() - confirmed.since
+        if diagnosis.verdict == "Healthy":
+            self.ledger.cleared(diagnosis.incident, diagnosis.summary, silent)
+            return
+        self.bulletin.last = diagnosis
+        self.ledger.confirmed(diagnosis, confirmed, silent)
+        self.tell(self.bulletin.announcement(diagnosis, silent, self.stored_at(diagnosis)))
+
+    def on_recovered(self, diagnosis: Diagnosis, recovered: Recovered) -> None:
+        """Say that a published hang is over."""
+        self.ledger.recovered(diagnosis.incident, recovered.gap)
+        self.tell(f"recovered by itself after {recovered.gap:.0f} s without progress")
+
+    def stored_at(self, diagnosis: Diagnosis) -> str:
+        """Where a diagnosis lies on disk, ``""`` when it does not."""
+        if diagnosis.incident is None or not self.records.is_stored(diagnosis.incident):
+            return ""
+        return str(self.records.incident(diagnosis.incident).path)
