@@ -5,6 +5,8 @@ What is found by chance belongs to ``tests.fuzz``; a test that fails once in ten
 
 from __future__ import annotations
 
+import signal
+
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -14,3 +16,5 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("rankscope")
+# A shell that starts the tests in the background has SIGINT ignored, and what they start would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)

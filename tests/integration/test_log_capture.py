@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.logs_factory import Agent, an_agent, is_alive, read_all, until
+from tests.logs_factory import DEADLINE, Agent, an_agent, is_alive, read_all, until
 
 from rankscope.agent.logs.stream import Limits
 
@@ -89,7 +89,9 @@ def test_every_byte_reaches_file_and_console_untouched(tmp_path: Path) -> None:
 def test_fifty_megabytes_of_two_ranks_arrive_complete_and_with_whole_lines(tmp_path: Path) -> None:
     n = 250_000
     workers = [LINES.format(n=n, r=rank) for rank in range(2)]
-    with an_agent(tmp_path, workers, stdout=subprocess.PIPE) as agent:
+    # A worker that the host keeps waiting in the middle of a line is waited for, so that none is torn.
+    limits = Limits(hold=DEADLINE)
+    with an_agent(tmp_path, workers, stdout=subprocess.PIPE, limits=limits) as agent:
         out, _ = agent.process.communicate(timeout=120)
         assert agent.report("codes") == [0, 0]
     shown = out.splitlines(keepends=True)
@@ -177,6 +179,7 @@ def test_a_console_that_lags_too_far_says_how_much_it_misses(tmp_path: Path, pip
     with an_agent(tmp_path, [FLOOD.format(n=20_000)], stdout=writing, limits=limits) as agent:
         os.close(writing)
         assert agent.report("codes") == [0]
+        until(lambda: agent.file(0).stat().st_size == len(flood(20_000)), "the file while nobody reads")
         out = read_all(reading)
     note = re.search(rb"\[rankscope: (\d+) bytes of output not shown, complete in (.*)\]\n", out)
     assert note

@@ -89,7 +89,8 @@ def test_many_attempts_cost_the_drain_no_descriptors(capture: LogCapture, tmp_pa
         lambda: descriptors_of_the_drain() <= at_first + 4, "the descriptors of earlier attempts to be closed"
     )
     whole = b"".join(b"%d\n" % attempt for attempt in range(12))
-    until(lambda: (tmp_path / "0.log").read_bytes() == whole, "the file")
+    file = tmp_path / "0.log"
+    until(lambda: file.exists() and file.read_bytes() == whole, "the file")
     assert len(list((tmp_path / "fifos").iterdir())) == 1
 
 

@@ -251,8 +251,6 @@ def test_forked_children_answer_into_the_ranks_file_and_take_nothing_with_them(n
         import torch.distributed
         time.sleep(1.2)
         def load():
-            print("ready", flush=True)
-            print(long, flush=True)
             sys.stdin.read()
         short = os.fork()
         if short == 0:
@@ -260,6 +258,7 @@ def test_forked_children_answer_into_the_ranks_file_and_take_nothing_with_them(n
         os.waitpid(short, 0)
         long = os.fork()
         if long == 0:
+            print("ready", os.getpid(), sep="\\n", flush=True)  # what Python does after a fork is done
             sys.stdin.read()  # ends with the rank: left behind it would hold the pipes open
             os._exit(0)
         load()
@@ -272,7 +271,8 @@ def test_forked_children_answer_into_the_ranks_file_and_take_nothing_with_them(n
     assert found is not None
     assert not found.readiness.by_thread, "the probe's thread is not forked"
     assert stacks(found) == [["<module>"]]
-    assert stacks(answering(node, process.pid))[0] == ["load", "<module>"]
+    rank = answering(node, process.pid)
+    wait_until(lambda: stacks(rank)[0] == ["load", "<module>"], "the rank has gone on")
     assert ask(node, process.pid).answers is True
     assert finish(process) == (0, "", "")
 

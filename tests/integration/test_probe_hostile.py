@@ -181,6 +181,19 @@ def test_files_opened_in_the_place_of_closed_descriptors_are_complete(node: Work
     assert {file.read_text() for file in node.folder.glob("file*")} == {"kept until the end"}
 
 
+def test_a_beat_opens_no_descriptor_that_could_stand_in_the_place_of_the_scripts(node: Workers) -> None:
+    script = node.script("""
+        import sys
+        from rankscope.watchdog.probe.boot import running
+        opened = []
+        sys.addaudithook(lambda event, given: opened.append(given[0]) if event == "open" else None)
+        for _ in range(3):
+            running().beat.once()
+        print(opened)
+    """)
+    assert finish(node.start(script)) == (0, "[]\n", "")
+
+
 @pytest.mark.parametrize("option", ["-I", "-E", "-S"])
 def test_an_interpreter_that_does_not_look_at_sitecustomize_runs_without_the_probe(
     node: Workers, option: str

@@ -72,6 +72,8 @@ class Beat:
         answers = self._faults is not None and self._faults.is_ready
         with all_blocked(but=DUMP_SIGNAL if answers else None):
             self._thread.start()
+        if self._faults is not None and self._thread.native_id is not None:
+            self._faults.looked_after_by(self._thread.native_id)
 
     def stop(self) -> None:
         """End the thread and wait for it, a fraction of a second at most."""

@@ -4,6 +4,9 @@
 the process does with it after us is watched, and once anything is not as we left it (the user registered
 the signal, or closed our descriptor) the readiness is withdrawn: nobody sends a signal then. It interrupts
 C calls of the main thread with EINTR, so it stays the last resort. How it is sent is not known here.
+
+The probe's thread opens nothing: a script that closes ranges of descriptors meanwhile, as daemons do when
+they start, and opens its own would find one of them closed with ours.
 """
 
 from __future__ import annotations
@@ -26,6 +29,8 @@ _HIGH: Final = 900
 """Where the descriptor is moved to: user code that closes ranges of descriptors rarely gets there."""
 _ROOM: Final = 24
 _MOST_REPAIRS: Final = 3
+_STATUS: Final = "/proc/self/status"
+_STATUS_BYTES: Final = 4096
 
 
 class _File:
@@ -56,6 +61,8 @@ class Faults:
         self._thread_id = 0
         self._fd = -1
         self._identity = (0, 0)
+        self._status = -1
+        self._status_identity = (0, 0)
         self._handler = b""
         self._repairs = 0
         self._file: weakref.ref[_File] | None = None
@@ -72,6 +79,7 @@ class Faults:
             if self._folder and signal.getsignal(DUMP_SIGNAL) is signal.SIG_DFL:
                 # What faulthandler puts back at the interpreter's end: a late signal must not kill.
                 signal.signal(DUMP_SIGNAL, signal.SIG_IGN)
+                self._watch_mask()
                 self._take()
 
     def learn(self, _ctypes: ModuleType) -> None:
@@ -86,13 +94,19 @@ class Faults:
         """
         if self._fd < 0 or os.getpid() != self._pid:
             return
-        _block_as_main_does()
         if not self.is_ready or not self._is_handled():
             self.withdraw()
-        elif not self._is_file():
+        elif not self._is_file() or not self._block_as_main_does():
             self._repair()
-        elif not self._thread_id:
-            self._thread_id = threading.get_native_id()
+
+    def looked_after_by(self, thread_id: int) -> None:
+        """Say which thread may be asked too; before the script runs.
+
+        Args:
+            thread_id: the kernel's id of the probe's thread.
+        """
+        self._thread_id = thread_id
+        if self._fd >= 0:
             with contextlib.suppress(OSError):
                 self._tell()
 
@@ -100,24 +114,25 @@ class Faults:
         """Say that the signal is not answered any more."""
         if self._fd < 0 or os.getpid() != self._pid:
             return
-        if self._is_file():
-            os.close(self._fd)
-        self._fd = -1
+        _close_own(self._fd, self._identity)
+        _close_own(self._status, self._status_identity)
+        self._fd = self._status = -1
         for path in (answer_file(self._folder, self._pid), stacks_file(self._folder, self._pid)):
             with contextlib.suppress(OSError):
                 os.unlink(path)  # noqa: PTH108 - pathlib would be one more import
 
     def silence(self) -> None:
         """Forget it in a forked child, which answers into its parent's file."""
-        self._fd = -1
+        _close_own(self._status, self._status_identity)
+        self._fd = self._status = -1
 
     def _take(self) -> None:
         import faulthandler
 
-        fd = _open_high(stacks_file(self._folder, self._pid))
-        found = os.fstat(fd)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+        fd = _open_high(stacks_file(self._folder, self._pid), flags)
         file = _File(fd)
-        self._fd, self._identity = fd, (found.st_dev, found.st_ino)
+        self._fd, self._identity = fd, _identity(fd)
         self._file = weakref.ref(file)
         faulthandler.register(DUMP_SIGNAL, file=file, all_threads=True, chain=False)
         self._handler = _handler_of(DUMP_SIGNAL)
@@ -128,10 +143,11 @@ class Faults:
         answer = Answer(self._start_ticks, self._fd, ident, self._thread_id)
         path = answer_file(self._folder, self._pid)
         fd = os.open(path + "~", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        identity = _identity(fd)
         try:
             os.write(fd, write_answer(answer).encode())
         finally:
-            os.close(fd)
+            _close_own(fd, identity)
         os.replace(path + "~", path)  # noqa: PTH105 - pathlib would be one more import
 
     def _is_handled(self) -> bool:
@@ -142,11 +158,27 @@ class Faults:
 
     def _is_file(self) -> bool:
         """Whether the descriptor still is our file: it may have been closed, and its number given again."""
-        try:
-            found = os.fstat(self._fd)
-        except OSError:
+        return _is_own(self._fd, self._identity)
+
+    def _watch_mask(self) -> None:
+        self._status = -1
+        self._status = _open_high(_STATUS, os.O_RDONLY)
+        self._status_identity = _identity(self._status)
+
+    def _block_as_main_does(self) -> bool:
+        """Block the signal if the script has: it waits for it itself, the calling thread must not take it.
+
+        Returns:
+            Whether the main thread's mask could be read.
+        """
+        if not _is_own(self._status, self._status_identity):
             return False
-        return (found.st_dev, found.st_ino) == self._identity
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            status = os.pread(self._status, _STATUS_BYTES, 0)
+            blocked = int(status.partition(b"\nSigBlk:")[2].split(None, 1)[0], 16)
+            is_blocked = blocked >> (DUMP_SIGNAL - 1) & 1
+            signal.pthread_sigmask(signal.SIG_BLOCK if is_blocked else signal.SIG_UNBLOCK, {DUMP_SIGNAL})
+        return True
 
     def _repair(self) -> None:
         """A descriptor was closed under us: take another one, a few times."""
@@ -154,31 +186,45 @@ class Faults:
         if self._repairs > _MOST_REPAIRS:
             self.withdraw()
             return
-        with contextlib.suppress(OSError):
-            os.unlink(answer_file(self._folder, self._pid))  # noqa: PTH108
-        self._fd = -1
         with contextlib.suppress(Exception):
-            self._take()
+            if not _is_own(self._status, self._status_identity):
+                self._watch_mask()
+            if not self._is_file():
+                self._fd = -1
+                with contextlib.suppress(OSError):
+                    os.unlink(answer_file(self._folder, self._pid))  # noqa: PTH108
+                self._take()
 
 
-def _open_high(path: str) -> int:
-    """Open the file for appending, on a descriptor out of the way."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+def _open_high(path: str, flags: int) -> int:
+    """Open a file on a descriptor out of the way."""
+    fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
+    identity = _identity(fd)
     try:
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         least = _HIGH if most == resource.RLIM_INFINITY else max(3, min(_HIGH, most - _ROOM))
         return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, least)
     finally:
-        os.close(fd)
+        _close_own(fd, identity)
 
 
-def _block_as_main_does() -> None:
-    """A script that blocks the signal waits for it itself: the calling thread must not take it instead."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        with open("/proc/self/status", "rb") as file:  # noqa: PTH123 - the main thread's
-            blocked = int(file.read().partition(b"\nSigBlk:")[2].split(None, 1)[0], 16)
-        is_blocked = blocked >> (DUMP_SIGNAL - 1) & 1
-        signal.pthread_sigmask(signal.SIG_BLOCK if is_blocked else signal.SIG_UNBLOCK, {DUMP_SIGNAL})
+def _identity(fd: int) -> tuple[int, int]:
+    found = os.fstat(fd)
+    return found.st_dev, found.st_ino
+
+
+def _is_own(fd: int, identity: tuple[int, int]) -> bool:
+    try:
+        return fd >= 0 and _identity(fd) == identity
+    except OSError:
+        return False
+
+
+def _close_own(fd: int, identity: tuple[int, int]) -> None:
+    """Close a descriptor unless its number is somebody else's by now."""
+    if _is_own(fd, identity):
+        with contextlib.suppress(OSError):
+            os.close(fd)
 
 
 def _handler_of(number: int) -> bytes:

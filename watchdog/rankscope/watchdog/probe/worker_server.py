@@ -50,7 +50,7 @@ class WorkerServer:
             return
         self._tried = True
         server = getattr(sys.modules[MODULE], "_WorkerServer", None)
-        if server is None or not fits_socket(self._path) or not has_room():
+        if server is None or not fits_socket(self._path):
             return
         import ctypes
 
@@ -75,7 +75,8 @@ class WorkerServer:
 def _start(server: type[object], path: str, ctypes: ModuleType) -> None:
     # The thread's edge: a torch that takes other arguments has no server of ours.
     with contextlib.suppress(Exception):
-        if not _leave_descriptors(ctypes):
+        # Its own descriptors first: what it opens to look for room is none of the user's then.
+        if not _leave_descriptors(ctypes) or not has_room():
             return
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)  # noqa: PTH108 - of a process before with this pid
