@@ -8,6 +8,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,16 +38,17 @@ class Seen:
 def hang(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
     """A job whose rank 1 gets stuck in a loader, looked at while it hangs, restarted, finished."""
     folder = tmp_path_factory.mktemp("hang")
-    flags = ("--max-restarts=1", "--job-hang-interval=25", "--log-capture=on")
+    flags = ("--max-restarts=1", "--job-hang-interval=30", "--log-capture=on")
     with diag_run(
         folder, *flags, fault="data_loading", fault_rank=1, fault_step=FAULT_STEP, steps=STEPS, step_time=0.1
     ) as job:
         asking = AskHealth(job.records)
         job.wait_for_event("suspected")
         asking.ready_while_hung()
-        live = job.analyze_json(job.run_id)
         pids = ",".join(str(worker.pid) for worker in job.agent().workers)
-        by_pid = job.analyze_json("--pid", pids)
+        with ThreadPoolExecutor() as both:  # on a busy host one after the other would be too late
+            asked = [both.submit(job.analyze_json, *which) for which in ((job.run_id,), ("--pid", pids))]
+            live, by_pid = (one.result() for one in asked)
         job.wait_for_event("restart")
         exit_code = job.finish()
         health = asking.stop()

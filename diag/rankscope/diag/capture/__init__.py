@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,12 +22,13 @@ import msgspec
 
 from rankscope.diag import proc
 from rankscope.diag.capture.answers import Folders
+from rankscope.diag.capture.connections import read_connections
 from rankscope.diag.capture.guard import Guard
 from rankscope.diag.capture.plan import BACKENDS, GONE, Backend
 from rankscope.diag.capture.process import Captured, Toolbox, capture_process, find_tools
-from rankscope.diag.capture.record import Recorded, read_recorded
+from rankscope.diag.capture.record import KEPT_ENTRIES, Recorded, read_recorded
 from rankscope.diag.capture.slow_tools import SlowTools
-from rankscope.diag.model import ChildSnapshot, ExitFacts, Progress, RankSnapshot
+from rankscope.diag.model import ChildSnapshot, Connection, ExitFacts, Progress, RankSnapshot
 
 CAPTURE_TOOLS: Final = frozenset({"py-spy", "pystack"})
 """The kernel's names of the tools that hold a process while they read it."""
@@ -73,6 +75,7 @@ def capture_ranks(
     local_variables: bool = False,
     blocking: bool = True,
     record: bool = True,
+    kept_entries: int = KEPT_ENTRIES,
     pyspy: str | None = None,
     pystack: str | None = None,
     backends: Sequence[Backend] = BACKENDS,
@@ -91,6 +94,7 @@ def capture_ranks(
         local_variables: ask for local variables.
         blocking: whether a rank may be stopped while it is read; a stack read without may be torn.
         record: ask torch's server in each rank for its flight record and wait counters (1-30 ms a rank).
+        kept_entries: newest operations of the record that are kept.
         pyspy: path of py-spy; found beside this Python or on ``PATH`` by default.
         pystack: path of pystack, found likewise.
         backends: the ways to stacks that may be used, tried in the order of ``BACKENDS``.
@@ -114,9 +118,12 @@ def capture_ranks(
             backends=backends,
             guard=guard,
             slow=slow,
+            cores=threading.Semaphore(_cores()),
         )
         snapshots = _in_parallel(
-            lambda target: _capture_rank(target, folders, tools=tools, deadline=deadline, record=record),
+            lambda target: _capture_rank(
+                target, folders, tools=tools, deadline=deadline, kept_entries=kept_entries if record else None
+            ),
             targets,
             guard,
         )
@@ -124,6 +131,10 @@ def capture_ranks(
             return snapshots
         answers = {target.pid: target.answers for target in targets}
         return _with_children(snapshots, answers, folders, tools=tools, deadline=deadline)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
 
 
 def _in_parallel(
@@ -135,7 +146,8 @@ def _in_parallel(
     """
     if not asked:
         return ()
-    workers = min(len(asked), len(os.sched_getaffinity(0)), _MAX_PARALLEL)
+    # One more than tools may run: what is read before and after a tool fills the gaps between two.
+    workers = min(len(asked), _cores() + 1, _MAX_PARALLEL)
     pool = ThreadPoolExecutor(workers, thread_name_prefix="rankscope-capture")
     try:
         return tuple(pool.map(task, asked))
@@ -148,18 +160,27 @@ def _in_parallel(
 
 
 def _capture_rank(
-    target: Target, places: Folders, *, tools: Toolbox, deadline: float, record: bool
+    target: Target, places: Folders, *, tools: Toolbox, deadline: float, kept_entries: int | None
 ) -> RankSnapshot:
+    """One rank; ``kept_entries`` is ``None`` when its record is not wanted."""
     captured, recorded = Captured(None, reason=GONE), Recorded()
+    connections: tuple[Connection, ...] = ()
     if target.pid > 0:
         environ = proc.environ(target.pid)
         folders = places.of(target.pid, target.answers, environ)
         captured = capture_process(
             target.pid, tools=tools, deadline=deadline, start_ticks=target.start_ticks, folders=folders
         )
-        if record and captured.facts is not None:
+        if captured.facts is not None:
+            connections = read_connections(target.pid)
+        if kept_entries is not None and captured.facts is not None:
             recorded = read_recorded(
-                captured.facts, rank=target.rank, folders=folders, environ=environ, deadline=deadline
+                captured.facts,
+                rank=target.rank,
+                folders=folders,
+                environ=environ,
+                deadline=deadline,
+                kept_entries=kept_entries,
             )
     return RankSnapshot(
         rank=target.rank,
@@ -177,6 +198,7 @@ def _capture_rank(
         record=recorded.record,
         server_answers=recorded.server_answers,
         wait_counters=recorded.wait_counters,
+        connections=connections,
     )
 
 

@@ -18,12 +18,13 @@ from collections.abc import Generator
 from typing import Final
 
 _KILL_SECONDS: Final = 1.0
-# Each line is the whole list, of tool:target:start of the target; the last one counts. A tool gets half a
-# second to end by itself, and its target goes on if it stands still after that (state T). When a tool was
-# started is read only then: in its first millisecond the answer would be waited for.
+# Each line is the whole list, of tool:target:start of the target; the last one counts, and the first comes as
+# an argument: whoever is killed right after the start has not written yet. A tool gets half a second to end
+# by itself, and its target goes on if it stands still after that (state T). When a tool was started is read
+# only then: in its first millisecond the answer would be waited for.
 _SCRIPT: Final = r"""
 trap '' HUP INT QUIT TERM
-last=
+last=$1
 while read -r line; do last=$line; done
 [ -n "$last" ] || exit 0
 fields() {
@@ -116,16 +117,17 @@ class Guard:
                 self._running[tool] = entry
             else:
                 self._running.pop(tool, None)
+            entries = " ".join(self._running.values())
             if not self._tried:
                 self._tried = True
-                self._shell = _start()
-            if self._shell is not None and self._shell.stdin is not None:
-                os.write(self._shell.stdin.fileno(), (" ".join(self._running.values()) + "\n").encode())
+                self._shell = _start(entries)
+            elif self._shell is not None and self._shell.stdin is not None:
+                os.write(self._shell.stdin.fileno(), f"{entries}\n".encode())
 
 
-def _start() -> subprocess.Popen[bytes]:
+def _start(entries: str) -> subprocess.Popen[bytes]:
     """In a process group of its own: Ctrl-C at the terminal is not for it."""
-    command = ["/bin/sh", "-c", _SCRIPT, "rankscope-guard"]
+    command = ["/bin/sh", "-c", _SCRIPT, "rankscope-guard", entries]
     environ = {"PATH": os.environ.get("PATH", os.defpath)}
     null = subprocess.DEVNULL
     if sys.version_info >= (3, 11):

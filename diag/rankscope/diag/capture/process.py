@@ -7,6 +7,7 @@ cannot be read: the answer is a reason. It must not know what a rank is.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,6 +58,8 @@ class Toolbox:
         backends: those that may be used.
         guard: looks after tools should this process be killed, ``None`` for nobody.
         slow: remembers tools that do not answer, ``None`` for nobody.
+        cores: a place for each tool that may run at the same time, ``None`` for no bound: one that waits
+            for a core holds its target stopped.
     """
 
     pyspy: str | None = None
@@ -68,6 +71,7 @@ class Toolbox:
     backends: Sequence[Backend] = BACKENDS
     guard: Guard | None = None
     slow: SlowTools | None = None
+    cores: threading.Semaphore | None = None
 
     @property
     def present(self) -> frozenset[Backend]:
@@ -194,11 +198,25 @@ class _Look:
         return Captured(self._facts, reason=why)
 
     def _try(self, step: Step, *, is_last: bool) -> _Outcome:
+        if step.tool == "faulthandler":
+            return self._ask(step, self._limit(is_last=is_last))
+        cores = self._tools.cores
+        if cores is None:
+            return self._run(step, is_last=is_last)
+        if not cores.acquire(timeout=max(0.0, self._deadline - time.monotonic())):
+            return _Outcome(reason=OUT_OF_TIME)
+        try:
+            return self._run(step, is_last=is_last)
+        finally:
+            cores.release()
+
+    def _limit(self, *, is_last: bool) -> float:
         now = time.monotonic()
         left = max(0.0, self._deadline - now)
-        limit = now + min(self._tools.timeout, left if is_last else left * _SHARE)
-        if step.tool == "faulthandler":
-            return self._ask(step, limit)
+        return now + min(self._tools.timeout, left if is_last else left * _SHARE)
+
+    def _run(self, step: Step, *, is_last: bool) -> _Outcome:
+        now, limit = time.monotonic(), self._limit(is_last=is_last)
         guard, held = self._tools.guard, step.blocking and not self._was_stopped
         over = (
             partial(guard.over, held=self._facts.pid if held else 0, held_since=self._facts.start_ticks)

@@ -49,6 +49,7 @@ def read_recorded(
     folders: Sequence[str],
     environ: Mapping[str, str] | None,
     deadline: float,
+    kept_entries: int = KEPT_ENTRIES,
 ) -> Recorded:
     """Ask for a rank's record; a process that is stopped or has ended is not asked.
 
@@ -58,27 +59,28 @@ def read_recorded(
         folders: where the probe's socket may lie.
         environ: its environment, ``None`` when it cannot be read.
         deadline: ``time.monotonic()`` after which nothing is waited for.
+        kept_entries: newest operations that are kept.
     """
-    written = _written_dump(facts, rank, environ or {})
+    written = _written_dump(facts, rank, environ or {}, kept_entries)
     if facts.state in _CANNOT_RUN or time.monotonic() >= deadline:
         return Recorded(written)
     address = find_server(facts.pid, folders=folders, environ=environ)
     if address is None:
         return Recorded(written)
     answer = ask_server(address, deadline=deadline)
-    record = parse(answer.record) if answer.record else None
+    record = parse(answer.record, kept_entries) if answer.record else None
     return Recorded(record or written, answer.answers, answer.counters)
 
 
-def parse(data: bytes) -> FlightRecord | None:
+def parse(data: bytes, kept_entries: int = KEPT_ENTRIES) -> FlightRecord | None:
     """A dump as JSON or pickle, trimmed."""
     record, _problems = parse_record(data)
-    return trimmed(record) if record is not None else None
+    return trimmed(record, kept_entries) if record is not None else None
 
 
-def trimmed(record: FlightRecord) -> FlightRecord:
-    """All open entries and the newest ``KEPT_ENTRIES``."""
-    oldest_kept = len(record.entries) - KEPT_ENTRIES
+def trimmed(record: FlightRecord, kept_entries: int = KEPT_ENTRIES) -> FlightRecord:
+    """All open entries and the newest ``kept_entries``."""
+    oldest_kept = len(record.entries) - kept_entries
     kept = tuple(
         entry for place, entry in enumerate(record.entries) if place >= oldest_kept or not entry.is_completed
     )
@@ -87,7 +89,9 @@ def trimmed(record: FlightRecord) -> FlightRecord:
     return msgspec.structs.replace(record, entries=kept, is_whole=False)
 
 
-def _written_dump(facts: ProcessFacts, rank: int, environ: Mapping[str, str]) -> FlightRecord | None:
+def _written_dump(
+    facts: ProcessFacts, rank: int, environ: Mapping[str, str], kept_entries: int
+) -> FlightRecord | None:
     """A dump that this very process wrote: newer than itself, in the place that its environment names."""
     for variable in DUMP_VARIABLES:
         prefix = environ.get(variable)
@@ -97,7 +101,7 @@ def _written_dump(facts: ProcessFacts, rank: int, environ: Mapping[str, str]) ->
         try:
             found = path.stat()
             if path.is_file() and found.st_mtime >= facts.started and found.st_size <= _MOST_BYTES:
-                return parse(path.read_bytes())
+                return parse(path.read_bytes(), kept_entries)
         except OSError:
             continue
     return None
