@@ -44,6 +44,7 @@ faults: $(VENV)/.ready  ## the fault matrix: real jobs, expected against found (
 	@$(BIN)/python -m tests.faults $(ARGS)
 
 docs: $(VENV)/.ready  ## the documentation as pages in build/docs, warnings are errors
+	@$(BIN)/python -m rankscope.diag.catalogue_page > docs/reference/catalogue.md.new && mv docs/reference/catalogue.md.new docs/reference/catalogue.md
 	@$(BIN)/mkdocs build --strict --quiet && echo "build/docs/index.html"
 
 clean:  ## remove .venv and caches

@@ -44,14 +44,13 @@ BENCHMARKS: Final = (
     Benchmark("health", 150),
     Benchmark("start", 60),
     Benchmark("tree", 120),
+    Benchmark("folding", 240),
+    Benchmark("flight_records", 600),
     Benchmark("agent_cpu", 150),
     Benchmark("detection", 180),
 )
 NOT_BUILT: Final = (
-    "fold 1,024 ranks x 103 KB of py-spy JSON",
     "merge of 2,000 folded nodes (16,000 ranks) at the leader, real TCPStore",
-    "classify 16,384 ranks with FR data",
-    "FR folder of 256 ranks x 2,000 entries",
     "no code change and no steps seen (log, FR, process facts alone)",
     "/health p99 while capturing and in rendezvous",
 )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from msgspec.structs import replace as struct_replace
+
 from rankscope.diag.classify import diagnose, load_catalogue
 from rankscope.diag.model import (
     ChildSnapshot,
@@ -76,6 +78,7 @@ class ARank:
     active: bool | None = False
     reason: str | None = None
     start_ticks: int = 7
+    call: str = ""
     child_cpu: Mapping[int, float] = field(default_factory=dict[int, float])
 
     @property
@@ -107,6 +110,7 @@ class ARank:
         proc = None
         if facts and self.state is not None:
             proc = self._facts(self.pid, seconds, self.cpu, self.switches, self.io, others=self.other_cpu)
+            proc = struct_replace(proc, blocked_in=self.call)
         return RankSnapshot(
             rank=self.rank,
             node="host-a",

@@ -22,6 +22,8 @@ from rankscope.diag.store.job import AgentFile, JobFolder, job_folder
 TRAIN = Path(train.__file__)
 DEADLINE = 150.0
 """Seconds for anything a job does here; the slowest takes 60 s on two cores."""
+_ANY_PORT = ("--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0")
+"""Without them every torchrun would want port 29500."""
 
 
 def until(condition: Callable[[], bool], what: str, *, seconds: float = DEADLINE) -> None:
@@ -154,6 +156,12 @@ def end_process(pid: int, run_id: str) -> None:
         return
 
 
+def last_line(job: Job) -> str:
+    """What the job said last on stderr."""
+    lines = job.stderr.strip().splitlines()
+    return lines[-1] if lines else "nothing on stderr"
+
+
 def train_flags(folder: Path, **options: object) -> list[str]:
     """The demonstration's training script with its options."""
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
@@ -185,12 +193,22 @@ def diag_run(
 
 
 @contextmanager
-def torchrun(folder: Path, *flags: str, ranks: int = 3, **options: object) -> Generator[Job]:
+def torchrun(
+    folder: Path,
+    *flags: str,
+    ranks: int = 3,
+    script: list[str] | None = None,
+    environ: Mapping[str, str] | None = None,
+    **options: object,
+) -> Generator[Job]:
     """The same job under plain torchrun, ended with its workers at the end."""
     folder.mkdir(parents=True, exist_ok=True)
     job = Job(folder, f"plain-{os.getpid()}-{folder.name}")
-    words = [f"--nproc-per-node={ranks}", *flags]
-    job.start([sys.executable, "-m", "torch.distributed.run", *words, *train_flags(folder, **options)])
+    words = [f"--nproc-per-node={ranks}", f"--rdzv-id={job.run_id}", *_ANY_PORT, *flags]
+    job.start(
+        [sys.executable, "-m", "torch.distributed.run", *words, *(script or train_flags(folder, **options))],
+        environ,
+    )
     try:
         yield job
     finally:

@@ -10,10 +10,12 @@ import fcntl
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from tests.faults.draw import Draw
+from tests.faults.rows import Command
 from tests.jobs import Job, until
 
 from rankscope.diag import proc
@@ -23,25 +25,25 @@ LONGEST_HOLD: Final = 40.0
 """Seconds; the kernel breaks a lease by itself after 45 (``/proc/sys/fs/lease-break-time``)."""
 
 
-def pause_everything(job: Job, *, after: str, seconds: float) -> None:
+def pause_everything(job: Job, _draw: Draw, *, after: str, seconds: float) -> None:
     """Stop the agent and all that descends from it, as a batch system does, and continue it."""
     _wait_for_line(job, after)
     _pause([job.pid, *proc.descendants(job.pid)], seconds)
 
 
-def pause_workers(job: Job, *, after: str, seconds: float) -> None:
+def pause_workers(job: Job, _draw: Draw, *, after: str, seconds: float) -> None:
     """The same for the workers alone."""
     _wait_for_line(job, after)
     _pause([worker.pid for worker in job.agent().workers], seconds)
 
 
-def with_pipe(command: Callable[[Path], list[str]], folder: Path) -> list[str]:
+def with_pipe(command: Command, folder: Path, draw: Draw) -> list[str]:
     """The command, with the pipe ``source`` in its folder."""
     os.mkfifo(folder / "source")
-    return command(folder)
+    return command(folder, draw)
 
 
-def feed_late(job: Job, *, after: str, seconds: float) -> None:
+def feed_late(job: Job, _draw: Draw, *, after: str, seconds: float) -> None:
     """Write into the pipe ``source``, which the job reads, only after so long."""
     pipe = os.open(job.folder / "source", os.O_RDWR)  # opened for reading as well, it never blocks
     try:
@@ -52,14 +54,14 @@ def feed_late(job: Job, *, after: str, seconds: float) -> None:
         os.close(pipe)
 
 
-def with_converter(command: Callable[[Path], list[str]], folder: Path) -> list[str]:
+def with_converter(command: Command, folder: Path, draw: Draw) -> list[str]:
     """The command, with the program ``source`` in its folder."""
     (folder / "source").write_text("#!/bin/sh\nexit 0\n")
     (folder / "source").chmod(0o700)
-    return command(folder)
+    return command(folder, draw)
 
 
-def hold_start(job: Job, *, after: str, seconds: float) -> None:
+def hold_start(job: Job, _draw: Draw, *, after: str, seconds: float) -> None:
     """Hold a lease on the program ``source``: who starts it waits in the kernel, in uninterruptible sleep.
 
     The child waits in ``execve`` for the lease, its parent in ``vfork`` for the child (measured: state D,

@@ -8,20 +8,45 @@ How a row is run is ``tests.faults.trial``'s business.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
+from tests.faults.copies import HERE, with_names, write_copy
+from tests.faults.draw import Draw
 from tests.jobs import Job
 
-Suite = Literal["faults", "healthy", "alone", "busy"]
-SUITES: Final[tuple[Suite, ...]] = ("faults", "healthy", "alone", "busy")
+__all__ = [
+    "ANYWHERE",
+    "HERE",
+    "LATEST",
+    "MODES",
+    "SUITES",
+    "Answer",
+    "Beside",
+    "Command",
+    "Expectation",
+    "Mode",
+    "Passing",
+    "Row",
+    "Silent",
+    "Suite",
+    "culprit",
+    "program",
+]
+
+Suite = Literal["faults", "healthy", "alone", "busy", "diagnosis"]
+SUITES: Final[tuple[Suite, ...]] = ("faults", "healthy", "alone", "busy", "diagnosis")
+Mode = Literal["run", "beside"]
+"""Under ``diag run`` as it is shipped, or under plain torchrun with ``diag analyze`` once the job stands."""
+MODES: Final[tuple[Mode, ...]] = ("run", "beside")
 ANYWHERE: Final = ""
 """No function is expected: the process left none."""
+LATEST: Final = 40.0
+"""Seconds to the verdict."""
 _PROGRAMS: Final = Path(__file__).parent / "programs"
-_LOG_LIKE: Final = frozenset({"log", "notify"})
-_MILD: Final = ("none", "info", "warning", "error")
 
 
 @dataclass(frozen=True)
@@ -30,61 +55,24 @@ class Answer:
 
     Attributes:
         culprits: folded rank set, ``-`` for none.
-        function: of the line it points at; ``ANYWHERE`` in an expectation matches all.
+        function: of the line it points at, by its name in the program; ``ANYWHERE`` matches all.
+        rule: its name; empty matches all. In an expectation ``4|8`` is one under ``diag run``, where there
+            are flight records, and another beside torchrun, where there are none.
+        line: in an expectation the name of the marker on that line of the program (``HERE`` for the one
+            without a name), empty matches all; else the place, ``file:line``.
     """
 
     verdict: str
     culprits: str = "-"
     kind: str = "-"
     function: str = "-"
-
-    def differs_in(self, found: Answer) -> tuple[str, ...]:
-        """The fields in which ``found`` is not what is expected here."""
-        wrong: list[str] = [
-            name for name in ("verdict", "culprits", "kind") if getattr(self, name) != getattr(found, name)
-        ]
-        # Since Python 3.11 a method comes with its class: MetricsWriter.write.
-        if self.function not in (ANYWHERE, found.function, found.function.rpartition(".")[2]):
-            wrong.append("function")
-        return tuple(wrong)
-
-
-NO_INCIDENT: Final = Answer("none")
-
-
-@dataclass(frozen=True)
-class Found:
-    """What came out of a row.
-
-    Attributes:
-        answer: the first diagnosis that says more than ``Unknown``, else the last one.
-        exit_code: of the whole job, ``None`` when it was not run to its end.
-        severities: of all that was stored, in order.
-        open_incidents: how many were published and never recovered.
-        actions: what was decided.
-        seconds: from the last progress (or the death of the process) to the stored verdict, ``None`` when
-            there was none.
-        wall: seconds the row took.
-        remark: what a person should know besides.
-    """
-
-    answer: Answer
-    exit_code: int | None = None
-    severities: tuple[str, ...] = ()
-    open_incidents: int = 0
-    actions: tuple[str, ...] = ()
-    seconds: float | None = None
-    wall: float = 0.0
-    remark: str = ""
+    rule: str = ""
+    line: str = ""
 
 
 @dataclass(frozen=True)
 class Silent:
     """The job ends well and no incident was opened."""
-
-    def differs_in(self, found: Found) -> tuple[str, ...]:
-        """What of it did not hold."""
-        return (*NO_INCIDENT.differs_in(found.answer), *_ended_badly(found), *_acted(found))
 
 
 @dataclass(frozen=True)
@@ -93,25 +81,29 @@ class Passing:
 
     severity: Literal["info", "warning"]
 
-    def differs_in(self, found: Found) -> tuple[str, ...]:
-        """What of it did not hold."""
-        wrong = [*_ended_badly(found), *_acted(found)]
-        allowed = _MILD.index(self.severity)
-        if any(_MILD.index(severity) > allowed for severity in found.severities):
-            wrong.append("severity")
-        if found.open_incidents:
-            wrong.append("recovered")
-        return tuple(wrong)
-
 
 Expectation = Silent | Passing | Answer
+Command = Callable[[Path, Draw], list[str]]
+"""The worker's script with its arguments, from the job's folder and what was drawn."""
 
 
-def differences(expected: Expectation, found: Found) -> tuple[str, ...]:
-    """In what ``found`` is not as expected; empty when all is right."""
-    if isinstance(expected, Answer):
-        return expected.differs_in(found.answer)
-    return expected.differs_in(found)
+@dataclass(frozen=True)
+class Beside:
+    """When ``diag analyze`` looks at a job that it did not start, and how.
+
+    Attributes:
+        quiet: the job stands when the line before the fault was printed, and no step's line for so many
+            seconds since.
+        after: that line; ``{at}``, ``{before}`` and ``{rank}`` are filled in. ``step N`` is also met by a
+            later step. A program without steps prints a line of its own.
+        goes_on: the job does not stand, it is slow: it is looked at ``quiet`` seconds after that line.
+        flags: of ``diag analyze``.
+    """
+
+    quiet: float = 6.0
+    after: str = "step {before}"
+    goes_on: bool = False
+    flags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -120,36 +112,62 @@ class Row:
 
     Attributes:
         what: the situation, for a person.
-        command: the worker's script with its arguments; gets the job's folder.
-        during: what is done to the job while it runs.
+        expected: may depend on what was drawn.
+        command: what is launched.
+        renames: functions and classes of the program that get drawn names.
+        least_ranks: of the world.
+        zero: whether it is run again with the fault on rank 0.
+        during: is called once, right after the start, and does something to the job while it runs.
+        around: what the world must be like, from before the start until after the end.
         patience: seconds until the row is given up.
+        within: seconds to the verdict.
         flags: of ``diag run``; the shipped defaults hold for all rows but those whose interval is too long
             to wait for.
+        launch: flags of torchrun, given in both modes.
+        beside: how it is looked at beside torchrun.
+        by_itself: no other trial runs meanwhile: its verdict depends on how much of the machine it gets.
     """
 
     name: str
     suite: Suite
     what: str
-    expected: Expectation
-    command: Callable[[Path], list[str]]
-    ranks: int = 3
-    during: Callable[[Job], None] | None = None
+    expected: Expectation | Callable[[Draw], Expectation]
+    command: Command
+    renames: tuple[str, ...] = ()
+    least_ranks: int = 3
+    most_ranks: int = 8
+    zero: bool = True
+    modes: tuple[Mode, ...] = MODES
+    during: Callable[[Job, Draw], None] | None = None
+    around: Callable[[Path, Draw], AbstractContextManager[None]] | None = None
     patience: float = 150.0
+    within: float = LATEST
     flags: tuple[str, ...] = ()
+    launch: tuple[str, ...] = ()
+    beside: Beside = field(default_factory=Beside)
+    by_itself: bool = False
 
 
-def program(name: str, *flags: str) -> Callable[[Path], list[str]]:
-    """A script of ``programs``; ``{folder}`` in a flag becomes the job's folder."""
+def culprit(
+    verdict: str, kind: str, function: str = ANYWHERE, *, rule: str = "", line: str = ""
+) -> Callable[[Draw], Answer]:
+    """The answer that names the drawn rank, and nobody else."""
+    return lambda draw: Answer(verdict, str(draw.rank), kind, function, rule, line)
+
+
+def program(name: str, *flags: str) -> Command:
+    """A copy of a script of ``programs`` in the job's folder, as it was drawn.
+
+    ``{folder}`` (the job's), ``{rank}``, ``{ranks}`` and ``{at}`` are filled in in the flags.
+    """
     return partial(_command, name, flags)
 
 
-def _command(name: str, flags: tuple[str, ...], folder: Path) -> list[str]:
-    return [str(_PROGRAMS / name), *(flag.format(folder=folder) for flag in flags)]
-
-
-def _ended_badly(found: Found) -> tuple[str, ...]:
-    return () if found.exit_code == 0 else ("exit code",)
-
-
-def _acted(found: Found) -> tuple[str, ...]:
-    return ("action",) if any(action not in _LOG_LIKE for action in found.actions) else ()
+def _command(name: str, flags: tuple[str, ...], folder: Path, draw: Draw) -> list[str]:
+    copy = folder / draw.file
+    write_copy(_PROGRAMS / name, copy, draw.names)
+    own = (with_names(flag, draw.names) for flag in flags)
+    return [
+        str(copy),
+        *(flag.format(folder=folder, rank=draw.rank, ranks=draw.ranks, at=draw.at) for flag in own),
+    ]

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Final, Literal
 
+from tests.faults.draw import Draw
 from tests.faults.outside import LONGEST_HOLD, feed_late, hold_start, with_converter, with_pipe
-from tests.faults.rows import Passing, Row, program
+from tests.faults.rows import Command, Passing, Row, program
 from tests.jobs import Job
 
 _BUSY: Final = "is busy"
@@ -21,16 +21,28 @@ _BUSY: Final = "is busy"
 def _row(
     name: str,
     what: str,
-    command: Callable[[Path], list[str]],
+    command: Command,
     *,
     ranks: int = 2,
     at_most: Literal["info", "warning"] = "info",
-    during: Callable[[Job], None] | None = None,
+    during: Callable[[Job, Draw], None] | None = None,
 ) -> Row:
-    return Row(name, "alone", what, Passing(at_most), command, ranks=ranks, during=during, patience=200.0)
+    return Row(
+        name,
+        "alone",
+        what,
+        Passing(at_most),
+        command,
+        least_ranks=ranks,
+        most_ranks=ranks,
+        zero=False,
+        modes=("run",),
+        during=during,
+        patience=200.0,
+    )
 
 
-def _occupied(spell: str, *flags: str) -> Callable[[Path], list[str]]:
+def _occupied(spell: str, *flags: str) -> Command:
     return program("occupied_job.py", f"--spell={spell}", *flags)
 
 

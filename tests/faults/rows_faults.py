@@ -6,58 +6,56 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from tests.faults.rows import ANYWHERE, Answer, Row, program
+from tests.faults.draw import Draw
+from tests.faults.rows import ANYWHERE, Answer, Row, culprit, program
 from tests.jobs import train_flags
 
-from rankscope.agent.demo.faults import FAULTS
-from rankscope.diag.ranks import fold_ranks
+from rankscope.agent.demo.faults import FAULTS, Fault
 
-_FAULT_STEP: Final = 30
-"""Three seconds of steps: the clocks have learned the job's rhythm."""
-_CULPRITS: Final = {
-    "data_loading": 1,
-    "loader_worker": 2,
-    "lock": 0,
-    "frozen": 1,
-    "crash": 2,
-    "killed": 0,
-}
+_EVERY_RANK: Final = -1
+_LITTLE_KNOWN: Final = 75.0
+"""Seconds; nobody is waited for in a job that is little known yet, so the quiet limit is the full 60 s."""
 
 
-def _training(folder: Path, *, fault: str, rank: int) -> list[str]:
-    return train_flags(folder, fault=fault, fault_rank=rank, fault_step=_FAULT_STEP, steps=2 * _FAULT_STEP)
+def _training(folder: Path, draw: Draw, *, fault: str, rank: int | None = None) -> list[str]:
+    fault_rank = draw.rank if rank is None else rank
+    return train_flags(folder, fault=fault, fault_rank=fault_rank, fault_step=draw.at, steps=2 * draw.at)
 
 
-def _fault_row(name: str) -> Row:
-    fault, culprit = FAULTS[name], _CULPRITS.get(name, 1)
+def _fault_row(fault: Fault) -> Row:
     return Row(
-        name=name,
+        name=fault.name,
         suite="faults",
-        what=f"rank {culprit}: {fault.what}",
-        expected=Answer(fault.verdict, fold_ranks([culprit]), fault.kind, fault.function or ANYWHERE),
-        command=partial(_training, fault=name, rank=culprit),
-    )
-
-
-def _startup_row(rank: int) -> Row:
-    return Row(
-        name=f"startup_rank{rank}",
-        suite="faults",
-        what=f"rank {rank} never reaches init_process_group",
-        expected=Answer("RankNonCommHang", fold_ranks([rank]), "startup", "claim_device"),
-        command=program("startup_hang.py", f"--late-rank={rank}"),
+        what=f"one rank: {fault.what}",
+        expected=culprit(fault.verdict, fault.kind, fault.function or ANYWHERE),
+        command=partial(_training, fault=fault.name),
+        most_ranks=4,
+        modes=("run",),
     )
 
 
 ROWS: Final[tuple[Row, ...]] = (
-    *(_fault_row(name) for name in FAULTS),
+    *(_fault_row(fault) for fault in FAULTS.values()),
     Row(
         name="same_place",
         suite="faults",
         what="all ranks: the same shard never finishes reading; no culprit, a common cause",
         expected=Answer("RankNonCommHang", "-", "data_loading", "read_shard"),
-        command=partial(_training, fault="data_loading", rank=-1),
+        command=partial(_training, fault="data_loading", rank=_EVERY_RANK),
+        most_ranks=4,
+        zero=False,
+        modes=("run",),
+        within=_LITTLE_KNOWN,
     ),
-    _startup_row(1),
-    _startup_row(0),
+    Row(
+        name="startup",
+        suite="faults",
+        what="one rank never reaches init_process_group",
+        expected=culprit("RankNonCommHang", "startup", "claim_device"),
+        command=program("startup_hang.py", "--late-rank={rank}"),
+        renames=("claim_device",),
+        most_ranks=4,
+        modes=("run",),
+        within=_LITTLE_KNOWN,
+    ),
 )

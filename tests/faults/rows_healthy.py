@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Final
 
+from tests.faults.draw import Draw
 from tests.faults.outside import pause_everything, pause_workers
-from tests.faults.rows import Row, Silent, program
+from tests.faults.rows import Command, Row, Silent, program
 from tests.jobs import Job
 
 _PAUSE: Final = 20.0
@@ -18,15 +18,26 @@ _PAUSE_AFTER: Final = "step 30 "
 def _row(
     name: str,
     what: str,
-    command: Callable[[Path], list[str]],
+    command: Command,
     *,
     ranks: int = 2,
-    during: Callable[[Job], None] | None = None,
+    during: Callable[[Job, Draw], None] | None = None,
 ) -> Row:
-    return Row(name, "healthy", what, Silent(), command, ranks=ranks, during=during)
+    return Row(
+        name,
+        "healthy",
+        what,
+        Silent(),
+        command,
+        least_ranks=ranks,
+        most_ranks=ranks,
+        zero=False,
+        modes=("run",),
+        during=during,
+    )
 
 
-def _healthy(*flags: str) -> Callable[[Path], list[str]]:
+def _healthy(*flags: str) -> Command:
     return program("healthy_job.py", "--checkpoint={folder}/checkpoint", *flags)
 
 

@@ -33,3 +33,14 @@ def test_a_closer_look_keeps_peers_and_none_of_the_users_values() -> None:
     assert {frame.kind for frame in closer.ranks[0].threads[0].frames} == {"native", "python"}
     assert values_of(closer) == {"src": "3"}
     assert "secret-value" in values_of(everything)["token"]
+
+
+def test_a_rank_in_a_send_or_receive_is_asked_for_its_peer_only() -> None:
+    """C++ frames of all ranks take longer than there is time (measured: eight ranks on two cores)."""
+    with running(RECEIVING) as process:
+        assert first_line(process) == ["ready"]
+        wait_until(lambda: state_of(process.pid) == "S")
+        snapshot = JobSnapshot("run-7", 0.0, 2, capture_ranks([Target(0, process.pid)], timeout=10.0))
+        closer = look_closer(snapshot, {0}, messaging={0}, timeout=20.0)
+    assert {frame.kind for frame in closer.ranks[0].threads[0].frames} == {"python"}
+    assert values_of(closer) == {"src": "3"}

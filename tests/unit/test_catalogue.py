@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.classify_factory import native, stdlib, torch_frame, user
+from pathlib import Path
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.classify_factory import SITE, native, stdlib, torch_frame, user
+
+from rankscope.diag.catalogue_page import LABEL_MEANINGS, render_page
 from rankscope.diag.classify import Catalogue, load_catalogue
+from rankscope.diag.classify.catalogue import packaged_text
+from rankscope.diag.classify.catalogue_text import LABELS, TABLES, headings, read_catalogue_text
 from rankscope.diag.errors import UsageError
 from rankscope.diag.model import Frame, ThreadStack
 
@@ -67,10 +74,24 @@ def test_a_native_frame_is_never_the_user_s_own() -> None:
     assert not load_catalogue().is_user_code(Frame("f", "/workspace/ext.so", 0, "native"))
 
 
-def test_a_path_can_be_declared_the_user_s_own() -> None:
-    mine = load_catalogue().with_user_code(["/opt/v/lib/python3.11/site-packages/mine"])
-    assert mine.is_user_code(Frame("f", "/opt/v/lib/python3.11/site-packages/mine/loop.py", 1))
-    assert not mine.is_user_code(Frame("f", "/opt/v/lib/python3.11/site-packages/torch/loop.py", 1))
+@pytest.mark.parametrize("path", [SITE + "mine", SITE + "mine/"])
+def test_an_installed_package_can_be_declared_the_user_s_own(path: str) -> None:
+    mine = load_catalogue().with_user_code([path])
+    assert mine.is_user_code(Frame("f", SITE + "mine/loop.py", 1))
+    assert not mine.is_user_code(Frame("f", SITE + "torch/loop.py", 1))
+    assert not mine.is_user_code(Frame("f", SITE + "mine_too/loop.py", 1))
+
+
+def test_a_declared_package_is_known_in_dumps_that_leave_its_folder_out() -> None:
+    mine = load_catalogue().with_user_code([SITE + "transformers"])
+    assert mine.is_user_code(Frame("f", "transformers/trainer.py", 1))
+    assert not load_catalogue().is_user_code(Frame("f", "transformers/trainer.py", 1))
+
+
+def test_a_declared_path_is_taken_literally_and_may_be_one_file() -> None:
+    mine = load_catalogue().with_user_code([SITE + "odd[1]/loop.py"])
+    assert mine.is_user_code(Frame("f", SITE + "odd[1]/loop.py", 1))
+    assert not mine.is_user_code(Frame("f", SITE + "odd1/loop.py", 1))
 
 
 @pytest.mark.parametrize(
@@ -134,20 +155,94 @@ def test_a_user_s_catalogue_is_asked_first() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "told"),
     [
-        "not toml",
-        '[[frames]]\nlabel = "nonsense"\nfunctions = ["f"]',
-        '[[frames]]\nlabel = "lock"\nfunktions = ["f"]',
-        '[[source]]\nlabel = "lock"\npattern = "("',
-        "[surprise]\nx = 1",
+        ("not toml", "mine.toml:1: no TOML: expected '=' after a key in a key/value pair"),
+        (
+            '[[frames]]\nlabel = "colective"\nfunctions = ["f"]',
+            "mine.toml:2: there is no label 'colective'; did you mean collective?",
+        ),
+        (
+            '[[frames]]\nlabel = "lock"\nfunktions = ["f"]\nfunctions = ["f"]',
+            "mine.toml:3: [[frames]] has no key 'funktions'; did you mean functions?",
+        ),
+        ('\n[[frames]]\nfunctions = ["f"]', "mine.toml:2: [[frames]] without label; add a line label = ..."),
+        (
+            '[[frames]]\nlabel = "lock"\n\nfunctions = "f"',
+            "mine.toml:4: [[frames]] functions: expected a list, got a text; write a list of texts",
+        ),
+        (
+            '[[frames]]\nlabel = "lock"\nfunctions = ["f", 3]',
+            "mine.toml:3: [[frames]] functions: expected a text, got a number; write a list of texts",
+        ),
+        ('[[frames]]\nlabel = "lock"\nfunctions = ["*"]', "mine.toml:3: [[frames]] matches every frame;"),
+        ('[[hints]]\nlabel = "lock"', "mine.toml:1: [[hints]] matches nothing; name what it is for in"),
+        ('[[source]]\nlabel = "lock"\npattern = "("', "mine.toml:3: '(' is no regular expression: missing"),
+        ('[sleep]\nlines = ["("]', "mine.toml:2: '(' is no regular expression: missing"),
+        ("[surprise]\nx = 1", "mine.toml:1: there is no table 'surprise'; use one of frames, hints, source"),
+        ('[[frame]]\nlabel = "lock"', "mine.toml:1: there is no table 'frame'; did you mean frames?"),
+        ("schema = 7", "mine.toml:1: schema 7 is not known; this version reads schema = 1"),
+        ("frames = 3", "mine.toml:1: frames is no table; begin an entry with [[frames]]"),
     ],
 )
-def test_a_wrong_catalogue_gives_one_clear_error(text: str) -> None:
-    with pytest.raises(UsageError, match="catalogue: ") as caught:
-        Catalogue.parse(text)
-    assert caught.value.hint
+def test_each_mistake_says_where_what_and_what_to_do(text: str, told: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Catalogue.parse(text, name="mine.toml")
+    assert str(caught.value).startswith(told)
+    assert "\n" not in str(caught.value)
+
+
+def test_all_mistakes_are_told_at_once_and_what_is_right_counts() -> None:
+    text = """
+[[frames]]  # wrong
+label = "nonsense"
+functions = ["f"]
+
+[[frames]]
+label = "checkpoint"
+functions = ["flush_shards"]
+files = ["acme/io.py"]
+
+[[hints]]
+label = "data_loading"
+functionz = ["*next*"]
+"""
+    catalogue, mistakes = Catalogue.read(text)
+    assert [mistake.line for mistake in mistakes] == [3, 13]
+    assert catalogue.label(torch_frame("flush_shards", "acme/io.py")) == "checkpoint"
+    with pytest.raises(UsageError) as caught:
+        Catalogue.parse(text, name="mine.toml")
+    assert len(str(caught.value).splitlines()) == 2
+
+
+def test_a_heading_inside_of_a_quoted_text_moves_no_line_numbers() -> None:
+    quoted = "[[source]]\nlabel = 'lock'\npattern = '''\n[source]\n'''\n"
+    text = quoted + "[[source]]\nlabel = 'nil'\npattern = 'x'\n"
+    _, mistakes = Catalogue.read(text)
+    assert [mistake.line for mistake in mistakes] == [7]
+
+
+@given(st.text())
+def test_no_text_makes_the_reader_raise(text: str) -> None:
+    Catalogue.read(text)
 
 
 def test_the_packaged_catalogue_is_read_once() -> None:
     assert load_catalogue() is load_catalogue() is Catalogue.load()
+
+
+def test_every_packaged_entry_says_where_it_was_seen() -> None:
+    text = packaged_text()
+    places = headings(text)
+    document = read_catalogue_text(text).document
+    assert len(places) == sum(len(getattr(document, table)) for table in TABLES)
+    assert [f"{place.table}, line {place.line}" for place in places if len(place.comment) < 10] == []
+
+
+def test_every_label_is_explained() -> None:
+    assert set(LABEL_MEANINGS) == set(LABELS)
+
+
+def test_the_documented_catalogue_is_the_packaged_one() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "catalogue.md").read_text()
+    assert page == render_page(packaged_text()), "stale: make docs writes it anew"

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Generator
 from pathlib import Path
 
@@ -12,8 +15,10 @@ from tests.capture_factory import waiting_process
 
 from rankscope.diag import proc
 from rankscope.diag.chosen import find_named, jobs_called
+from rankscope.diag.discover import FoundJob, FoundRank
 from rankscope.diag.errors import UsageError
 from rankscope.diag.live import NO_PROCESS, absent_ranks
+from rankscope.diag.model import ExitFacts
 from rankscope.diag.store.files import make_folders, write_json
 from rankscope.diag.store.job import AgentFile, JobFile, JobFolder, WorkerFile, job_folder
 
@@ -113,3 +118,52 @@ def reasons(pid_of: int, run_id: str) -> list[str | None]:
 def test_a_rank_that_this_host_was_given_is_not_elsewhere(size_here: str, expected: list[str]) -> None:
     with a_rank("chosen-h", WORLD_SIZE="4", LOCAL_WORLD_SIZE=size_here) as pid:
         assert reasons(pid, "chosen-h") == expected
+
+
+LAUNCHER = """
+import subprocess, sys, time
+command = [sys.executable, "-c", "import time; time.sleep(600)"]
+ranks = [subprocess.Popen(command) for _ in range(int(sys.argv[1]))]
+print(*(rank.pid for rank in ranks), flush=True)
+time.sleep(600)
+"""
+
+
+@contextlib.contextmanager
+def launched(count: int) -> Generator[list[int]]:
+    """A launcher in Python and its processes."""
+    command = [sys.executable, "-c", LAUNCHER, str(count)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        pids: list[int] = []
+        try:
+            assert process.stdout is not None
+            pids = [int(word) for word in process.stdout.readline().split()]
+            yield pids
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGKILL)
+            process.kill()
+
+
+def job_of(*pids: int, run_id: str | None = "chosen-i") -> FoundJob:
+    ranks = tuple(FoundRank(rank, pid, proc.start_ticks(pid) or 0) for rank, pid in enumerate(pids))
+    return FoundJob("chosen-i", ranks, 3, run_id=run_id, here=(range(2),))
+
+
+def ends(job: FoundJob) -> list[ExitFacts | None]:
+    seen = {rank.rank for rank in job.ranks}
+    return [rank.exit for rank in absent_ranks(job, 3, seen, elsewhere="elsewhere")]
+
+
+def test_a_rank_without_a_process_under_an_agent_that_goes_on_has_left_with_0() -> None:
+    """torch's agent ends all ranks when one fails."""
+    with launched(1) as (pid,):
+        here, elsewhere = ends(job_of(pid))
+        assert here is not None
+        assert (here.code, elsewhere) == (0, None)
+        assert ends(job_of(pid, run_id=None)) == [None, None]
+
+
+def test_a_rank_that_was_not_asked_for_has_not_left() -> None:
+    with launched(2) as pids:
+        assert ends(job_of(pids[0])) == [None, None]

@@ -119,6 +119,28 @@ def test_a_polling_rank_that_others_wait_for_is_published_after_30_seconds() -> 
     assert job.last(Confirmed).sink_class == "ticking"
 
 
+def test_a_thread_that_wakes_for_the_gil_only_is_quiet_when_not_even_the_probe_gets_it() -> None:
+    job = Job()
+    job.train(10)
+    wait_for(job, culprit=1)
+    job.ranks[1] = replace(job.ranks[1], beat_ns=5)
+    job.run(15, polling(1))
+    assert job.last(Confirmed).sink_class == "quiet"
+
+
+def test_a_polling_rank_whose_probe_beats_is_polling() -> None:
+    job = Job()
+    job.train(10)
+    wait_for(job, culprit=1)
+
+    def beats(ranks: Ranks) -> None:
+        polling(1)(ranks)
+        ranks[1] = replace(ranks[1], beat_ns=ranks[1].beat_ns + 1)
+
+    job.run(28, beats)
+    assert job.said == []
+
+
 def test_a_polling_rank_that_nobody_waits_for_is_left_alone() -> None:
     job = Job()
     job.train(10)

@@ -318,6 +318,20 @@ def test_a_record_whose_entries_were_left_out_is_not_whole() -> None:
     assert not read(document).is_whole
 
 
+def test_stacks_are_kept_of_the_newest_entries_and_of_what_did_not_end() -> None:
+    """A stack for each of thousands of entries takes most of the time, and nobody looks at the old ones."""
+    rows: list[dict[str, Any]] = [{"collective_seq_id": seq, "record_id": seq - 1} for seq in range(1, 601)]
+    rows[40] |= {"state": "scheduled", "retired": False}
+    entries = read(nccl(*rows)).entries
+    assert [one.seq for one in entries if one.frames] == [41, *range(600 - 256 + 1, 601)]
+
+
+def test_the_members_of_a_group_are_one_object_for_all_ranks() -> None:
+    """A job of 16,384 ranks would have as many lists of as many numbers."""
+    first, second = (read(nccl({"record_id": at})) for at in (0, 1))
+    assert first.groups[0].members is second.groups[0].members
+
+
 BROKEN = {
     "an entry is a number": 7,
     "no name": {**ENTRY, "profiling_name": None},

@@ -22,7 +22,7 @@ from tests.classify_factory import (
 )
 from tests.records_factory import a_record, call, steps
 
-from rankscope.diag.classify import load_catalogue, unclear_ranks
+from rankscope.diag.classify import load_catalogue, messaging_ranks, unclear_ranks
 from rankscope.diag.model import (
     ChildSnapshot,
     Diagnosis,
@@ -439,6 +439,13 @@ def test_a_receive_is_unclear_until_its_peer_is_known() -> None:
 @pytest.mark.parametrize(("wchan", "expected"), [("futex_do_wait", {0}), ("hrtimer_nanosleep", set[int]())])
 def test_a_rank_asleep_at_a_line_of_its_own_is_unclear(wchan: str, expected: set[int]) -> None:
     assert unclear(a_rank(0).stuck_in(user("f", 3), wchan=wchan).build(0.0), free(1)) == expected
+
+
+def test_of_a_rank_in_a_send_or_receive_only_the_peer_is_asked() -> None:
+    """One that waits for a message that it asked for before has no peer on its stack."""
+    later = a_rank(1).waiting_in("batch_isend_irecv").build(0.0)
+    looks = of(a_rank(0).waiting_in("recv").build(0.0), later, in_call(2, "recv", src=1))
+    assert messaging_ranks(looks, load_catalogue()) == {0}
 
 
 def test_native_frames_leave_nothing_to_ask() -> None:

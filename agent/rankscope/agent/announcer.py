@@ -11,6 +11,7 @@ from rankscope.agent.bulletin import Bulletin
 from rankscope.agent.ledger import Ledger
 from rankscope.agent.records import Records
 from rankscope.agent.reporter import Reporter
+from rankscope.diag.classify import Slowdown
 from rankscope.diag.model import Diagnosis
 from rankscope.watchdog.observations import Cleared, Confirmed, Recovered, Suspected
 
@@ -62,6 +63,19 @@ class Announcer(Reporter):
         """Say that a published hang is over."""
         self.ledger.recovered(diagnosis.incident, recovered.gap)
         self.tell(f"recovered by itself after {recovered.gap:.0f} s without progress")
+
+    def on_slow(self, diagnosis: Diagnosis, slowdown: Slowdown | None, *, seconds: float) -> None:
+        """Record what is slow, and show it; that steps take longer on all ranks alike is only recorded."""
+        self.ledger.slow(diagnosis, slowdown, seconds)
+        if diagnosis.verdict == "Healthy":
+            return
+        self.bulletin.last = diagnosis
+        self.tell(self.bulletin.slow(diagnosis, slowdown, self.stored_at(diagnosis)))
+
+    def on_pace_recovered(self, diagnosis: Diagnosis) -> None:
+        """Say that what was slow is over."""
+        self.ledger.pace_recovered(diagnosis.incident)
+        self.tell("steps take as long as before again")
 
     def stored_at(self, diagnosis: Diagnosis) -> str:
         """Where a diagnosis lies on disk, ``""`` when it does not."""

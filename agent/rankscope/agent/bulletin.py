@@ -15,6 +15,7 @@ from rankscope.agent.health import Check, HealthStatus, Phase, Suspicion, Worker
 from rankscope.agent.observe import Observer
 from rankscope.agent.workers import Launch
 from rankscope.diag.capture.pyspy import find_pyspy
+from rankscope.diag.classify import Slowdown
 from rankscope.diag.model import Diagnosis, RankState
 from rankscope.diag.report.text import render_text
 from rankscope.watchdog.detector import Detector
@@ -80,6 +81,22 @@ class Bulletin:
     def announcement(self, diagnosis: Diagnosis, silent: float, stored_at: str) -> str:
         """What the terminal shows of a confirmed hang."""
         lines = [f"no progress for {silent:.0f} s", self.in_full(diagnosis)]
+        if stored_at:
+            lines.append(f"stored in {stored_at}")
+        return "\n".join(lines)
+
+    def slow(self, diagnosis: Diagnosis, slowdown: Slowdown | None, stored_at: str) -> str:
+        """What the terminal shows of a slow job: some lines, its stacks are on disk."""
+        lines = [f"{diagnosis.verdict} ({diagnosis.confidence} confidence): {diagnosis.summary}"]
+        if slowdown is not None:
+            lines.insert(
+                0,
+                f"a step takes {slowdown.now:.2g} s since step {slowdown.since_step}, {slowdown.before:.2g} s"
+                " before; nothing is done about it",
+            )
+        where = diagnosis.location
+        if where is not None and where.source:
+            lines.append(f"  {where.file}:{where.line}: {where.source}")
         if stored_at:
             lines.append(f"stored in {stored_at}")
         return "\n".join(lines)

@@ -25,14 +25,18 @@ from rankscope.diag.capture.samples import sample_ranks
 from rankscope.diag.capture.slow_tools import SlowTools
 from rankscope.diag.classify import (
     Catalogue,
+    SlowLook,
     communicating_ranks,
     diagnose,
+    gil_keepers,
     looping_ranks,
+    messaging_ranks,
     unclear_ranks,
 )
 from rankscope.diag.closer_look import look_closer
 from rankscope.diag.live import source_line
 from rankscope.diag.model import Diagnosis, ExitFacts, JobSnapshot, Progress, RankSnapshot
+from rankscope.diag.slow_looks import as_job, take_looks
 from rankscope.diag.store.events import iso_time
 
 _CLOSER_SECONDS: Final = 3.0
@@ -99,15 +103,23 @@ class EvidenceTaker:
     Args:
         job: run id.
         records: where snapshots and diagnoses are kept.
+        catalogue: what frames mean; as packaged when not given.
         backends: the ways to stacks that may be used.
     """
 
-    def __init__(self, job: str, records: Records, *, backends: Sequence[Backend] = BACKENDS) -> None:
+    def __init__(
+        self,
+        job: str,
+        records: Records,
+        *,
+        catalogue: Catalogue | None = None,
+        backends: Sequence[Backend] = BACKENDS,
+    ) -> None:
         self._job = job
         self._backends = backends
         self._slow = SlowTools()
         self._records = records
-        self._catalogue = Catalogue.load()
+        self._catalogue = catalogue or Catalogue.load()
         self._lock = threading.Lock()
 
     def snapshot(
@@ -151,12 +163,13 @@ class EvidenceTaker:
             deadline: when it must be over, monotonic seconds; a moment whatever it is.
         """
         counted = {rank.rank for rank in seen.ranks if rank.progress and _counts_a_wait(rank.progress)}
-        unclear = sorted(unclear_ranks(seen, self._catalogue) - counted)[:_MOST_CLOSER]
+        messaging = messaging_ranks(seen, self._catalogue)
+        unclear = sorted(unclear_ranks(seen, self._catalogue) - counted - messaging)[:_MOST_CLOSER]
         timeout = min(_CLOSER_SECONDS, deadline - time.monotonic())
-        if not unclear or timeout <= 0 or not self._lock.acquire(timeout=timeout):
+        if not (unclear or messaging) or timeout <= 0 or not self._lock.acquire(timeout=timeout):
             return seen
         try:
-            return look_closer(seen, unclear, timeout=timeout)
+            return look_closer(seen, unclear, messaging=messaging, timeout=timeout)
         finally:
             self._lock.release()
 
@@ -184,7 +197,8 @@ class EvidenceTaker:
             if look
         )
         found = looping_ranks(looks, catalogue=self._catalogue, source_line=source_line)
-        collecting = _collecting((target for target in targets if target.rank in found), pause=pause)
+        asked = found.keys() | gil_keepers(looks)
+        collecting = _collecting((target for target in targets if target.rank in asked), pause=pause)
         if collecting:
             # A collection owns the GIL at whatever line began it: those looks tell nothing of these ranks.
             looks = tuple(_without(look, collecting) for look in looks)
@@ -194,6 +208,48 @@ class EvidenceTaker:
             loops=frozenset(rank for rank, loop in found.items() if loop == "user"),
             library_loops=frozenset(rank for rank, loop in found.items() if loop == "library"),
         )
+
+    def slow_looks(
+        self, launch: Launch, observer: Observer, *, pause: Callable[[float], bool]
+    ) -> tuple[JobSnapshot, ...]:
+        """Look at all ranks for some seconds, without stopping any; empty when it was stopped.
+
+        Args:
+            launch: the workers.
+            observer: reads their page.
+            pause: waits so many seconds; answers whether to stop here.
+        """
+        looks = take_looks(
+            lambda: [self._target(worker, observer, None) for worker in launch.workers], pause=pause
+        )
+        absent = tuple(
+            RankSnapshot(rank=rank, observed=False, reason="on another node")
+            for rank in sorted(set(range(launch.world_size)) - {worker.rank for worker in launch.workers})
+        )
+        return as_job(looks, job=self._job, world_size=launch.world_size, absent=absent)
+
+    def judge_slow(self, incident: str, looks: Sequence[JobSnapshot], slow: SlowLook) -> Diagnosis:
+        """Find out what is slow; stored is only what is.
+
+        Args:
+            incident: id of the incident that it becomes then.
+            looks: oldest first.
+            slow: what is known of the job's pace.
+        """
+        first, *between, last = looks
+        diagnosis = diagnose(
+            (first, last),
+            catalogue=self._catalogue,
+            source_line=source_line,
+            time=iso_time(time.time()),
+            incident=incident,
+            samples=tuple(between),
+            slow=slow,
+        )
+        if diagnosis.verdict in ("RankCommSlow", "RankNonCommSlow"):
+            self.store(Incident(incident, first, last))
+            self._records.diagnosis(incident, diagnosis)
+        return diagnosis
 
     def _target(self, worker: WorkerRef, observer: Observer, end: ExitFacts | None) -> Target:
         progress = observer.progress(worker)
@@ -218,7 +274,13 @@ class EvidenceTaker:
         return JobSnapshot(job=self._job, time=time.time(), world_size=launch.world_size, ranks=ranks)
 
     def communicating(self, snapshot: JobSnapshot) -> frozenset[int]:
-        """Ranks whose deciding thread stands in a communication call."""
+        """Ranks whose deciding thread stands in a communication call, by its frames or the line's text.
+
+        Where the text says so of all, they may wait for somebody outside of the job, who is given more time.
+        """
+        spoken = communicating_ranks(snapshot, self._catalogue, source_line=source_line)
+        if len(spoken) < len(snapshot.ranks):
+            return spoken
         return communicating_ranks(snapshot, self._catalogue)
 
     def judge(

@@ -14,6 +14,7 @@ import msgspec
 from rankscope.agent.records import Records
 from rankscope.agent.workers import Launch
 from rankscope.diag import proc
+from rankscope.diag.classify import Slowdown
 from rankscope.diag.model import Decision, Diagnosis, ExitFacts, RestartRecord
 from rankscope.diag.store.events import iso_time
 from rankscope.diag.store.job import AgentFile, JobFile, WorkerFile
@@ -137,6 +138,38 @@ class Ledger:
     def recovered(self, incident: str | None, seconds: float) -> None:
         """A published hang went away by itself after ``seconds``."""
         self._records.event("incident.recovered", {"seconds": round(seconds, 3)}, subject=incident)
+
+    def slow(self, diagnosis: Diagnosis, slowdown: Slowdown | None, seconds: float) -> None:
+        """Something is slow; or steps take longer, and the verdict is that nobody holds the job up.
+
+        Args:
+            diagnosis: what was found.
+            slowdown: how much longer steps take than usual, ``None`` when they do not.
+            seconds: since steps take longer, 0 when they do not.
+        """
+        data: dict[str, object] = {
+            "verdict": diagnosis.verdict,
+            "kind": diagnosis.kind,
+            "culprits": list(diagnosis.culprits),
+            "severity": diagnosis.severity,
+            "confidence": diagnosis.confidence,
+            "summary": diagnosis.summary,
+            "seconds": round(seconds, 3),
+        }
+        if slowdown is not None:
+            data |= {
+                "since_step": slowdown.since_step,
+                "step_seconds": round(slowdown.now, 6),
+                "usual_step_seconds": round(slowdown.before, 6),
+            }
+        subject = diagnosis.incident if diagnosis.verdict not in ("Healthy", "Unknown") else None
+        self._records.event("slow", data, subject=subject)
+
+    def pace_recovered(self, incident: str | None) -> None:
+        """Steps take as long as before."""
+        self._records.event(
+            "incident.recovered", {"reason": "steps take as long as before"}, subject=incident
+        )
 
     def workers_failed(self, incident: str | None, exits: Mapping[int, ExitFacts]) -> None:
         """Workers ended by themselves."""

@@ -65,6 +65,7 @@ class _SlotFields(TypedDict, total=False):
     returned: bool
     step: int
     user_step_ns: int
+    beat_ns: int
     batches: int
     interval: float | None
     stage_limit: float | None
@@ -78,6 +79,7 @@ def _of_slot(slot: SlotView | None) -> _SlotFields:
         "returned": slot.returned_ns > 0,
         "step": slot.step,
         "user_step_ns": slot.user_step_ns,
+        "beat_ns": slot.beat_ns,
         "batches": slot.batches,
         "interval": slot.interval,
         "stage_limit": slot.stage_limit,

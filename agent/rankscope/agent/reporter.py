@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rankscope.diag.classify import Slowdown
 from rankscope.diag.model import Diagnosis
 from rankscope.watchdog.detector import Detector
 from rankscope.watchdog.observations import ActDue, Cleared, Confirmed, Recovered, Suspected
@@ -49,6 +50,12 @@ class Reporter:
 
     def on_recovered(self, diagnosis: Diagnosis, recovered: Recovered) -> None:
         """A published hang went away by itself."""
+
+    def on_slow(self, diagnosis: Diagnosis, slowdown: Slowdown | None, *, seconds: float) -> None:
+        """Something is slow, or steps take longer and nobody is to blame; ``seconds`` since that began."""
+
+    def on_pace_recovered(self, diagnosis: Diagnosis) -> None:
+        """What was told to be slow is over: steps take as long as before."""
 
     def on_act_due(self, diagnosis: Diagnosis, due: ActDue, *, progress_seen: bool) -> None:
         """The act-after limit has passed; ``progress_seen`` says whether the workers ever trained."""

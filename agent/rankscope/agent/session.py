@@ -32,6 +32,7 @@ from rankscope.agent.worker_words import WorkerWords
 from rankscope.agent.workers import Launch, WorkerRef
 from rankscope.diag import proc
 from rankscope.diag.model import Decision, Diagnosis, ExitFacts, Frame, JobSnapshot
+from rankscope.diag.own_catalogue import found_catalogue
 from rankscope.diag.store.events import iso_time
 from rankscope.diag.store.incidents import new_incident_id
 from rankscope.diag.store.job import job_folder
@@ -75,7 +76,8 @@ class Session(Announcer):
         self.records = Records(job_folder(run_id), self.console.once, shared=not alone)
         self.folder = self.records.folder
         self.services = Services(settings, self.console)
-        self.evidence = EvidenceTaker(run_id, self.records)
+        catalogue = found_catalogue(self.folder.path, say=self.console.once)
+        self.evidence = EvidenceTaker(run_id, self.records, catalogue=catalogue)
         self.ledger = Ledger(self.records, run_id=run_id, command=command, nodes=nodes)
         self.words = WorkerWords(self.ledger, say=self.console.say, once=self.console.once)
         self.bulletin = Bulletin(self.records.node, run_id)
@@ -86,6 +88,8 @@ class Session(Announcer):
             new_incident=lambda: new_incident_id(time.time()),
             exit_codes=self._reaped_codes,
             enabled=settings.hang_detection,
+            stragglers=settings.straggler_interval != 0,
+            straggler_interval=settings.straggler_interval or None,
         )
         self.exit_codes: Callable[[], dict[int, int]] = dict
         self.signals = StopSignals()

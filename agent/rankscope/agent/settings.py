@@ -32,6 +32,11 @@ def _seconds_or_auto(text: str) -> float | None:
     return value
 
 
+def _interval_or_auto(text: str) -> float | None:
+    """0 for off, ``None`` for auto."""
+    return 0.0 if text.lower() in _FALSE - {"0"} else _seconds_or_auto(text)
+
+
 def _seconds(text: str) -> float:
     value = float(text)
     if not 0 <= value < float("inf"):
@@ -136,6 +141,14 @@ JOB_EXIT_HANG_INTERVAL: Final = Option(
     allowed="a positive number of seconds",
     help="seconds without progress after which ranks that linger are suspected, once others have ended",
 )
+STRAGGLER_INTERVAL: Final[Option[float | None]] = Option(
+    "straggler-interval",
+    _interval_or_auto,
+    default=None,
+    allowed="a positive number of seconds, auto, or off",
+    help="seconds between two looks for what is slow (auto: only when steps take 20 % longer than this job's "
+    "steps did; off: never). What is found is stored and said, nothing is done about it",
+)
 ON_HANG: Final = Option(
     "on-hang",
     _one_of(_ON_HANG),
@@ -181,6 +194,7 @@ OPTIONS: Final[tuple[Option[object], ...]] = cast(
         JOB_HANG_INTERVAL,
         JOB_EXIT_HANG_DETECTION,
         JOB_EXIT_HANG_INTERVAL,
+        STRAGGLER_INTERVAL,
         ON_HANG,
         EVIDENCE_BUDGET,
         LOG_CAPTURE,
@@ -192,10 +206,16 @@ OPTIONS: Final[tuple[Option[object], ...]] = cast(
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All settings in force; ``sources`` says where each value came from."""
+    """All settings in force; ``sources`` says where each value came from.
+
+    Attributes:
+        straggler_interval: seconds between two looks for what is slow, 0 for never, ``None`` for looking when
+            steps take longer.
+    """
 
     hang_detection: bool = True
     hang: HangSettings = field(default_factory=HangSettings)
+    straggler_interval: float | None = None
     on_hang: OnHang = "auto"
     evidence_budget: float = 5.0
     log_capture: str = "auto"
@@ -255,6 +275,7 @@ def resolve(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Settin
     return Settings(
         hang_detection=value(HANG_DETECTION),
         hang=hang,
+        straggler_interval=value(STRAGGLER_INTERVAL),
         on_hang=cast("OnHang", value(ON_HANG)),
         evidence_budget=value(EVIDENCE_BUDGET),
         log_capture=value(LOG_CAPTURE),

@@ -21,6 +21,7 @@ from rankscope.agent.exits import ExitWatch
 from rankscope.agent.inquiry import Inquiry
 from rankscope.agent.observe import Observer
 from rankscope.agent.reporter import Reporter, TimerSignal
+from rankscope.agent.stragglers import Stragglers
 from rankscope.agent.workers import Launch
 from rankscope.diag.model import ExitFacts, JobSnapshot
 from rankscope.watchdog.detector import Detector
@@ -71,6 +72,8 @@ class Watch:
         new_incident: Callable[[], str],
         exit_codes: Callable[[], dict[int, int]],
         enabled: bool = True,
+        stragglers: bool = False,
+        straggler_interval: float | None = None,
     ) -> None:
         self._evidence = evidence
         self._reporter = reporter
@@ -93,6 +96,18 @@ class Watch:
             new_incident=new_incident,
             ended=self.ended,
         )
+        self._stragglers = (
+            Stragglers(
+                straggler_interval,
+                evidence=evidence,
+                reporter=reporter,
+                collector=self._collector,
+                post=self._post,
+                new_incident=new_incident,
+            )
+            if stragglers
+            else None
+        )
         self._signals: list[TimerSignal] = []
         self.raised: JobSnapshot | None = None
         self._raised_done = threading.Event()
@@ -108,6 +123,8 @@ class Watch:
         """End both threads; gives up on a collector that is held by a tool after ``timeout`` seconds."""
         if self._thread.ident is None:
             return  # never started
+        if self._stragglers is not None:
+            self._stragglers.give_way()
         self._post(self._end)
         self._thread.join(timeout)
         self._collector.stop(timeout)
@@ -236,11 +253,18 @@ class Watch:
             silent = self.detector.seconds_without_progress(now)
             ranks = self._observer.observe(now, with_children=silent > CHILDREN_AFTER)
             self._tell(Tick(now, ranks))
+            if self._stragglers is not None:
+                silent = self.detector.seconds_without_progress(now)
+                calm = self.detector.state == "watching"
+                self._stragglers.tick(now, ranks, silent=silent, calm=calm)
         self._send_timer_signals()
         self._reporter.on_tick(now, self.detector)
 
     def _tell(self, event: Event) -> None:
-        for instruction in self.detector.handle(event):
+        instructions = self.detector.handle(event)
+        if instructions and self._stragglers is not None:
+            self._stragglers.give_way()
+        for instruction in instructions:
             self._carry_out(instruction)
 
     def _carry_out(self, instruction: Instruction) -> None:
@@ -269,6 +293,8 @@ class Watch:
         self._close_observer()
         self._launch, self._observer, self._page = launch, observer, page
         self._inquiry.begin(launch, observer)
+        if self._stragglers is not None:
+            self._stragglers.begin(launch, observer, time.monotonic())
         self.raised = None
         self._raised_done.clear()
         self._exits.watch(launch.workers)
@@ -283,6 +309,8 @@ class Watch:
 
     def _on_ended(self) -> None:
         self._inquiry.end()
+        if self._stragglers is not None:
+            self._stragglers.end()
         self._close_observer()
         self._page = None
         self.detector.handle(CycleStarted(time.monotonic()))

@@ -15,15 +15,17 @@ from typing import Final
 
 from rankscope.diag import proc
 from rankscope.diag.capture import Target, capture_ranks
-from rankscope.diag.classify import Catalogue, unclear_ranks
+from rankscope.diag.classify import Catalogue, messaging_ranks, unclear_ranks
 from rankscope.diag.closer_look import look_closer
 from rankscope.diag.discover import FoundJob, FoundRank, behind_wrapper, progress_of
 from rankscope.diag.model import ExitFacts, JobSnapshot, RankSnapshot
+from rankscope.diag.slow_looks import as_job, take_looks
 from rankscope.diag.store.job import AgentFile, JobFolder
 
 INTERVAL: Final = 4.0
 """Seconds between the two snapshots (DIAGNOSIS.md, "Noticing")."""
 _ELSEWHERE: Final = "this rank is not on this host; run `diag snapshot` or `diag analyze` on its node"
+_GOES_ON: Final = "no process of it is left, and its launcher goes on"
 NO_PROCESS: Final = "no process of it on this host: ended or never started"
 
 
@@ -116,8 +118,13 @@ def take_pair(
         raise InterruptedError("stopped between the two looks")
     second = take(job, timeout=timeout, node=node, native=native, local_variables=local_variables)
     if catalogue is not None and not (native and local_variables):
-        unclear = unclear_ranks(second, catalogue)
-        second = look_closer(second, unclear, timeout=timeout, local_variables=local_variables)
+        second = look_closer(
+            second,
+            unclear_ranks(second, catalogue),
+            messaging=messaging_ranks(second, catalogue),
+            timeout=timeout,
+            local_variables=local_variables,
+        )
     return first, second
 
 
@@ -132,7 +139,52 @@ def take(
     """Look at all ranks of a job once; ranks on other hosts are named as not observed."""
     host = node or socket.gethostname()
     started = time.time()
-    targets = [
+    seen = capture_ranks(
+        targets_of(job, host), timeout=timeout, native=native, local_variables=local_variables
+    )
+    absent = absent_ranks(job, job.world_size, {rank.rank for rank in job.ranks}, elsewhere=_ELSEWHERE)
+    return JobSnapshot(
+        job=job.job, time=started, world_size=max(job.world_size, len(seen)), ranks=(*seen, *absent)
+    )
+
+
+def take_many(
+    job: FoundJob,
+    *,
+    count: int,
+    interval: float,
+    timeout: float,
+    stop: threading.Event | None = None,
+) -> tuple[JobSnapshot, ...]:
+    """Look at all ranks of a job many times without stopping any, to find out what is slow.
+
+    Args:
+        job: its ranks on this host.
+        count: how often.
+        interval: seconds between two looks, on average.
+        timeout: seconds that the first look and the last may take.
+        stop: ends it between two looks.
+
+    Raises:
+        InterruptedError: it was stopped.
+    """
+    host = socket.gethostname()
+    looks = take_looks(
+        lambda: targets_of(job, host),
+        pause=(stop or threading.Event()).wait,
+        count=count,
+        interval=interval,
+        timeout=timeout,
+    )
+    if not looks:
+        raise InterruptedError("stopped between two looks")
+    absent = absent_ranks(job, job.world_size, {rank.rank for rank in job.ranks}, elsewhere=_ELSEWHERE)
+    return as_job(looks, job=job.job, world_size=job.world_size, absent=absent)
+
+
+def targets_of(job: FoundJob, host: str) -> list[Target]:
+    """The ranks of a job on this host, as they are captured; ``host`` is their node's name."""
+    return [
         Target(
             rank=rank.rank,
             pid=rank.pid,
@@ -144,11 +196,6 @@ def take(
         )
         for rank in job.ranks
     ]
-    seen = capture_ranks(targets, timeout=timeout, native=native, local_variables=local_variables)
-    absent = absent_ranks(job, job.world_size, {rank.rank for rank in job.ranks}, elsewhere=_ELSEWHERE)
-    return JobSnapshot(
-        job=job.job, time=started, world_size=max(job.world_size, len(seen)), ranks=(*seen, *absent)
-    )
 
 
 def absent_ranks(
@@ -162,15 +209,33 @@ def absent_ranks(
         seen: the ranks that have a process here.
         elsewhere: what to say of a rank of another host.
     """
+    missing = [rank for rank in range(world_size) if rank not in seen]
+    here = [rank for rank in missing if job is not None and job.is_here(rank)]
+    left = ExitFacts(code=0, message=_GOES_ON) if here and _launcher_goes_on(job) else None
     return tuple(
         RankSnapshot(
             rank=rank,
             observed=False,
-            reason=NO_PROCESS if job is not None and job.is_here(rank) else elsewhere,
+            reason=NO_PROCESS if rank in here else elsewhere,
+            exit=left if rank in here else None,
         )
-        for rank in range(world_size)
-        if rank not in seen
+        for rank in missing
     )
+
+
+def _launcher_goes_on(job: FoundJob | None) -> bool:
+    """Whether an agent of torch's runs these ranks and no others: had one failed, it would have ended all.
+
+    Of a launcher that has other children, one may be the rank that was not found, or not asked for.
+    """
+    if job is None or job.run_id is None:
+        return False
+    table = proc.process_table()
+    ranks = {rank.pid for rank in job.ranks}
+    parents = {table[pid].parent for pid in ranks if pid in table}
+    if len(parents) != 1 or not proc.is_python(*parents):
+        return False
+    return ranks.issuperset(proc.children(*parents, table=table))
 
 
 def source_line(file: str, line: int) -> str | None:

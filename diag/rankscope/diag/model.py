@@ -118,6 +118,8 @@ class ProcessFacts(msgspec.Struct, frozen=True):
         minor_faults: of the process.
         started: unix time the process started, seconds.
         look_bytes: what the main thread wrote right after these facts to answer the look they belong to.
+        blocked_in: system call that the main thread sleeps in and the path of its file
+            (``openat /mnt/m.pt``), ``""`` when it is another call, or not known.
     """
 
     pid: int
@@ -136,6 +138,7 @@ class ProcessFacts(msgspec.Struct, frozen=True):
     thread_count: int = 1
     started: float = 0.0
     look_bytes: int = 0
+    blocked_in: str = ""
 
 
 class GroupProgress(msgspec.Struct, frozen=True, gc=False):
@@ -207,7 +210,7 @@ class Collective(msgspec.Struct, frozen=True, gc=False):
         input_dtypes: dtype of each input (``Float``); output_dtypes of each output.
         created_ns: unix time of the call, ns, 0 when unknown; started_ns and completed_ns when the record
             found out that it ran and ended, 0 when unknown (always on gloo).
-        frames: where it was called, leaf first, empty in records without stacks.
+        frames: where it was called, leaf first, empty in records without stacks, and of what ended long ago.
         peer: the other rank of a send or receive, ``None`` when not told.
     """
 
@@ -266,6 +269,24 @@ class FlightRecord(msgspec.Struct, frozen=True):
     rank: int | None = None
 
 
+class Connection(msgspec.Struct, frozen=True, gc=False):
+    """One open TCP connection of a process at one time, as the kernel shows it.
+
+    Attributes:
+        local: its own address, ``10.0.0.1:4242``; remote that of the other end.
+        unacknowledged: bytes it has handed to the kernel that the other end has not acknowledged.
+        unread: bytes that have arrived and that it has not read.
+        retries: timeouts in a row after which the oldest of them were sent again without an answer; 0 as
+            soon as one comes. A stopped process is no reason for any: its kernel answers.
+    """
+
+    local: str
+    remote: str
+    unacknowledged: int = 0
+    unread: int = 0
+    retries: int = 0
+
+
 class ChildSnapshot(msgspec.Struct, frozen=True):
     """A child process of a rank (loader worker, checkpoint writer), or the reason it has no stacks."""
 
@@ -294,6 +315,7 @@ class RankSnapshot(msgspec.Struct, frozen=True):
         server_answers: whether torch's server in the process answered, ``None`` when there is none, or it
             was not asked. One that accepts and stays silent belongs to a process that cannot run.
         wait_counters: torch's wait counters by name (of the same server): calls still waiting.
+        connections: its open TCP connections.
     """
 
     rank: int
@@ -312,6 +334,7 @@ class RankSnapshot(msgspec.Struct, frozen=True):
     record: FlightRecord | None = None
     server_answers: bool | None = None
     wait_counters: dict[str, int] = msgspec.field(default_factory=dict[str, int])
+    connections: tuple[Connection, ...] = ()
 
 
 class JobSnapshot(msgspec.Struct, frozen=True):
@@ -324,7 +347,7 @@ class JobSnapshot(msgspec.Struct, frozen=True):
     schema: int = SCHEMA
 
 
-class StackGroup(msgspec.Struct, frozen=True):
+class StackGroup(msgspec.Struct, frozen=True, gc=False):
     """One stack and everyone who shows it.
 
     Attributes:
@@ -384,8 +407,29 @@ class Unobserved(msgspec.Struct, frozen=True):
     reason: str
 
 
+class UnknownFrame(msgspec.Struct, frozen=True):
+    """A library frame of deciding threads that no pattern of the catalogue knows.
+
+    Attributes:
+        file: without the prefix of its installation.
+        count: number of ranks that show it.
+        ranks: folded rank set.
+    """
+
+    function: str
+    file: str
+    count: int
+    ranks: str
+    kind: Literal["python", "native"] = "python"
+
+
 class Diagnosis(msgspec.Struct, frozen=True):
-    """The answer for a whole job; its JSON form is the promise of INTERFACES.md."""
+    """The answer for a whole job; its JSON form is the promise of INTERFACES.md.
+
+    Attributes:
+        unknown_frames: what the catalogue does not know of the frames that decide, most ranks first.
+        would_change: what would change the verdict, as a phrase; ``""`` when nothing would, or not said.
+    """
 
     job: str
     time: str
@@ -405,6 +449,8 @@ class Diagnosis(msgspec.Struct, frozen=True):
     stacks: tuple[StackGroup, ...] = ()
     unobserved: tuple[Unobserved, ...] = ()
     incident: str | None = None
+    unknown_frames: tuple[UnknownFrame, ...] = ()
+    would_change: str = ""
     schema: int = SCHEMA
 
 

@@ -10,6 +10,7 @@ MAX_RANKS: Final = 1 << 20
 """More than any job has: a text that folds more is damaged, and is refused before it is unfolded."""
 
 _RUN: Final = re.compile(r"([0-9]{1,7})(?:-([0-9]{1,7}))?")
+_DIGITS: Final = 7
 _QUOTED: Final = 40  # characters of a refused text that the error repeats
 
 
@@ -50,11 +51,14 @@ def rank_runs(text: str) -> tuple[range, ...]:
     """
     runs: list[range] = []
     for part in text.split(",") if text else ():
-        match = _RUN.fullmatch(part)
-        if match is None:
-            raise ValueError(f"not a set of ranks: {text[:_QUOTED]!r}")
-        first = int(match[1])
-        last = first if match[2] is None else int(match[2])
+        if len(part) <= _DIGITS and part.isdigit() and part.isascii():
+            first = last = int(part)  # most parts of a set that is no run
+        else:
+            match = _RUN.fullmatch(part)
+            if match is None:
+                raise ValueError(f"not a set of ranks: {text[:_QUOTED]!r}")
+            first = int(match[1])
+            last = first if match[2] is None else int(match[2])
         if last < first or last >= MAX_RANKS or (runs and first < runs[-1].stop):
             raise ValueError(f"not a set of ranks in order below {MAX_RANKS}: {text[:_QUOTED]!r}")
         runs.append(range(first, last + 1))

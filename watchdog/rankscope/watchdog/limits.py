@@ -21,6 +21,8 @@ BUSY_IO_RATE: Final = 20_000.0
 """Bytes a second read and written from which a rank or child counts as working."""
 QUIET_SWITCH_RATE: Final = 2.0
 """Voluntary switches a second up to which a thread is quiet; a blocking capture adds about two."""
+BEAT_STALE: Final = 3.0
+"""Seconds without a beat after which no Python code can have run (DIAGNOSIS.md, decision 8)."""
 CAPTURE_SWITCHES: Final = 4.0
 """Switches forgiven in a window in which snapshots are taken."""
 WARM_UP_GAPS: Final = 3

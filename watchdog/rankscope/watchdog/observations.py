@@ -27,6 +27,7 @@ class RankObservation:
         returned: whether its script has run to the end while the process is still there.
         step: optimizer steps.
         user_step_ns: when it last called ``Monitor.step``, 0 for never.
+        beat_ns: when the probe's thread last ran, 0 for never.
         batches: batches its data loaders have yielded.
         groups: process groups with their sequence numbers.
         interval: its own job-hang-interval (seconds, -1 for off), ``None`` for not set.
@@ -48,6 +49,7 @@ class RankObservation:
     returned: bool = False
     step: int = 0
     user_step_ns: int = 0
+    beat_ns: int = 0
     batches: int = 0
     groups: tuple[GroupSeq, ...] = ()
     interval: float | None = None

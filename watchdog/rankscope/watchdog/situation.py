@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rankscope.watchdog.limits import (
+    BEAT_STALE,
     BUSY_CPU_SHARE,
     BUSY_IO_RATE,
     CAPTURE_SWITCHES,
@@ -141,6 +142,11 @@ def _came_out(before: RankObservation, now: RankObservation) -> bool:
     return now.io_bytes > before.io_bytes or now.switches > before.switches + CAPTURE_SWITCHES
 
 
+def _is_held(before: RankObservation, now: RankObservation, seconds: float) -> bool:
+    """Whether no Python code ran in between, not even the probe's; at its exit it has ended."""
+    return seconds >= BEAT_STALE and 0 < now.beat_ns == before.beat_ns and not now.returned
+
+
 def sink_class(
     before: RankObservation, now: RankObservation, *, seconds: float, captures: int = 0
 ) -> SinkClass:
@@ -157,7 +163,9 @@ def sink_class(
     if max(cpu, other_cpu, child_cpu) >= BUSY_CPU_SHARE or max(io_rate, child_io) >= BUSY_IO_RATE:
         return "busy"
     switches = now.switches - before.switches - captures * CAPTURE_SWITCHES
-    still = cpu < QUIET_CPU_SHARE and switches <= QUIET_SWITCH_RATE * seconds
+    # A thread that waits for the GIL wakes every 5 ms: whoever holds it and does not work holds all.
+    rests = switches <= QUIET_SWITCH_RATE * seconds or _is_held(before, now, seconds)
+    still = cpu < QUIET_CPU_SHARE and rests
     if still and io_rate <= 0 and child_cpu < QUIET_CPU_SHARE:
         return "quiet"
     return "ticking"

@@ -15,6 +15,7 @@ from rankscope.agent.observe import Observer
 from rankscope.agent.records import Records
 from rankscope.agent.workers import Launch
 from rankscope.diag.capture.plan import Backend
+from rankscope.diag.classify import Catalogue
 from rankscope.diag.discover import FoundJob
 from rankscope.diag.live import absent_ranks
 from rankscope.diag.model import ExitFacts, JobSnapshot
@@ -30,13 +31,14 @@ class BesideEvidence(EvidenceTaker):
     Args:
         job: the job's name.
         records: where snapshots and diagnoses are kept.
+        catalogue: what frames mean.
 
     Attributes:
         found: the job as it was found, which says what ranks this host was given.
     """
 
-    def __init__(self, job: str, records: Records) -> None:
-        super().__init__(job, records, backends=NO_SIGNAL)
+    def __init__(self, job: str, records: Records, *, catalogue: Catalogue) -> None:
+        super().__init__(job, records, catalogue=catalogue, backends=NO_SIGNAL)
         self._observer: Observer | None = None
         self.found: FoundJob | None = None
 

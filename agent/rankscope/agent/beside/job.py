@@ -23,9 +23,9 @@ from rankscope.agent.ledger import Ledger
 from rankscope.agent.watch import Watch
 from rankscope.agent.workers import Launch, WorkerRef
 from rankscope.diag import proc
-from rankscope.diag.classify import Catalogue
 from rankscope.diag.discover import FoundJob
 from rankscope.diag.model import Diagnosis
+from rankscope.diag.own_catalogue import found_catalogue
 from rankscope.diag.ranks import fold_ranks
 from rankscope.diag.store.events import Event
 from rankscope.diag.store.incidents import new_incident_id
@@ -83,9 +83,9 @@ class JobWatch(Announcer):
         self.records = WatchRecords(folder, say, guest=guest, on_event=on_event)
         self.ledger = Ledger(self.records, run_id=job.job, command=_command(job), nodes="")
         self.bulletin = Bulletin(self.records.node, job.job)
-        self._catalogue = Catalogue.load()
+        self._catalogue = found_catalogue(folder.path, say=say)
         self._looker = Collector()
-        self._evidence = BesideEvidence(job.job, self.records)
+        self._evidence = BesideEvidence(job.job, self.records, catalogue=self._catalogue)
         self._watch = Watch(
             settings=settings,
             evidence=self._evidence,

@@ -21,19 +21,25 @@ _LEAST_SECONDS: Final = 0.5
 
 
 def look_closer(
-    snapshot: JobSnapshot, ranks: Collection[int], *, deadline: float, pyspy: str | None = None
+    snapshot: JobSnapshot,
+    ranks: Collection[int],
+    *,
+    deadline: float,
+    native: bool = True,
+    pyspy: str | None = None,
 ) -> JobSnapshot:
-    """Take the stacks of some ranks again, with native frames and local variables.
+    """Take the stacks of some ranks again, with local variables, and native frames.
 
     Args:
         snapshot: the first look.
         ranks: global ranks of this host that it cannot tell.
         deadline: ``time.monotonic()`` at which it must be over.
+        native: whether C++ frames are needed: without, a look takes 10 ms.
         pyspy: path of py-spy; found by default.
 
     Returns:
-        The snapshot with the threads of those ranks replaced; a rank that gave no native frames keeps what
-        it had, and its ``reason`` says why.
+        The snapshot with the threads of those ranks replaced; a rank that gave no native frames, or no local
+        variables, keeps what it had, and its ``reason`` says why.
     """
     asked = [rank for rank in snapshot.ranks if rank.rank in ranks and rank.observed and rank.pid > 0]
     left = deadline - time.monotonic()
@@ -45,22 +51,28 @@ def look_closer(
         timeout=left,
         rank_timeout=left,
         children=False,
-        native=True,
+        native=native,
         local_variables=True,
         record=False,
         pyspy=pyspy,
         backends=("py-spy", "pystack"),
     )
     closer = {seen.rank: seen for seen in found}
-    merged = (_merged(rank, closer[rank.rank]) if rank.rank in closer else rank for rank in snapshot.ranks)
+    merged = (
+        _merged(rank, closer[rank.rank], native=native) if rank.rank in closer else rank
+        for rank in snapshot.ranks
+    )
     return msgspec.structs.replace(snapshot, ranks=tuple(merged))
 
 
-def _merged(first: RankSnapshot, second: RankSnapshot) -> RankSnapshot:
-    has_native = any(frame.kind == "native" for thread in second.threads for frame in thread.frames)
-    if not has_native:
+def _merged(first: RankSnapshot, second: RankSnapshot, *, native: bool) -> RankSnapshot:
+    if native:
+        found = any(frame.kind == "native" for thread in second.threads for frame in thread.frames)
+    else:
+        found = any(thread.variables for thread in second.threads)
+    if not found:
         why = second.reason or "the tool saw none"
-        missing = f"no native frames ({why})"
+        missing = f"no {'native frames' if native else 'local variables'} ({why})"
         return msgspec.structs.replace(first, reason="; ".join(filter(None, (first.reason, missing))))
     return msgspec.structs.replace(
         first, threads=second.threads, source=second.source, reason=second.reason, facts=first.facts

@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from rankscope.diag import proc
+from rankscope.diag.blocked_call import blocked_call
 from rankscope.diag.capture.answers import Answering, ask_stacks, find_answering
 from rankscope.diag.capture.guard import Guard
 from rankscope.diag.capture.locks import process_lock
@@ -134,7 +135,7 @@ def capture_process(
     """
     lock_deadline = min(time.monotonic() + _LOCK_SECONDS, deadline)
     with process_lock(pid, deadline=lock_deadline) as exclusive:
-        facts = proc.read_facts(pid, now=time.monotonic())
+        facts = _read_facts(pid)
         if facts is not None and start_ticks not in {0, facts.start_ticks}:
             return Captured(None, reason=REPLACED)
         if time.monotonic() >= deadline:
@@ -161,6 +162,14 @@ def capture_process(
         look = _Look(facts, access, answering, tools=tools, deadline=deadline)
         steps, why = tools.slow.last(plan.steps) if tools.slow is not None else (plan.steps, None)
         return look.take(steps, plan.reason or why)
+
+
+def _read_facts(pid: int) -> ProcessFacts | None:
+    """The facts, with the file that the main thread's system call waits for."""
+    facts = proc.read_facts(pid, now=time.monotonic())
+    if facts is None:
+        return None
+    return msgspec.structs.replace(facts, blocked_in=blocked_call(pid, facts.state))
 
 
 class _Look:

@@ -1,7 +1,7 @@
 """From sinks to a finding: how sure it is, and what it says.
 
-A sink is a rank that others wait for and that waits for nobody. Only sinks are judged: spinning victims look
-busy (DIAGNOSIS.md, "Noticing"). A busy sink is never called a hang: an evaluation on one rank looks the same.
+Which of the ranks that others wait for are called hung at all is decided in ``sinks``; here it is put into
+words, with the evidence. Source: DIAGNOSIS.md, "Naming the culprit".
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from rankscope.diag.classify.kinds import Cause
-from rankscope.diag.classify.running import Running, running
+from rankscope.diag.classify.loops import in_one_c_call
+from rankscope.diag.classify.sinks import named_sinks, waits_for_device
 from rankscope.diag.classify.view import JobView, RankView
 from rankscope.diag.classify.wording import busy_phrase, join, name_ranks, stuck_phrase, verb, wait_phrase
 from rankscope.diag.model import Confidence, Evidence, Kind, Location, Severity, Verdict
-from rankscope.watchdog.limits import ALIVE_AGAIN_AFTER, LIBRARY_LOOP_LIMIT
+from rankscope.watchdog.limits import ALIVE_AGAIN_AFTER
 
 _LOWER: Final[dict[Confidence, Confidence]] = {"high": "medium", "medium": "low", "low": "low"}
 _ORDER: Final[dict[Confidence, int]] = {"low": 0, "medium": 1, "high": 2}
@@ -76,41 +77,28 @@ def blame(
         numbered: whether sequence numbers show that the victims' waits did not end. Without them, victims
             that sleep and wake excuse a sink that ticks: a slow data loader looks the same.
     """
-    busy = [view for view in sinks if view.activity.level == "busy"]
-    looping = loops_in_python(job) if busy else frozenset[int]()
-    loops = [view for view in busy if view.rank in looping]
-    still = [view for view in sinks if view.activity.level in ("quiet", "frozen")]
-    ticking = [view for view in sinks if view.activity.level == "ticking"]
-    unknown = [view for view in sinks if view.activity.level == "unknown"]
-    caught = {view.rank: _running(job, view) for view in unknown}
-    unknown = [view for view in unknown if caught[view.rank] != "computes"]
-    if not numbered and any(view.activity.stirred for view in victims):
-        ticking = []
-    named = still or loops or ticking or unknown or (busy if job.overdue else [])
-    if not named or (unknown and named is unknown and any(view.moved for view in unknown)):
+    excused = not numbered and any(view.activity.stirred for view in victims)
+    named = named_sinks(job, sinks, excused=excused)
+    if named is None:
         return suspect(job, sinks, victims, rule=rule, evidence=evidence)
-    confidence: Confidence = "medium" if named is not still else "high"
-    if named is busy:
-        confidence = "low"  # it works, but ten times as long as it ever did
-    if len(named) < len(sinks):
-        confidence = "medium"
-    if named is unknown and any(caught[view.rank] in ("python", "pauses", "unknown") for view in unknown):
-        confidence = "low"
-    confidence = lower(confidence, to=at_most)
+    confidence = lower(named.confidence, to=at_most)
     if not job.rhythm_known:
         confidence = lower(confidence, to="medium")
     if not numbered and any(view.gone for view in job.ranks):
         confidence = lower(confidence, to="medium")  # they may wait for the one that has ended
     if job.unseen:
         confidence = lower(confidence)
-    causes = {view.rank: _with_kind(job.cause(view), kind, loop=named is loops) for view in named}
+    loop = named.manner == "loops"
+    causes = {
+        view.rank: _as_loop(job, view) if loop else _with_kind(job.cause(view), kind) for view in named.ranks
+    }
     if any(cause.kind == "child_process" for cause in causes.values()):
         # A command that the rank runs (an upload, a conversion) may be waiting for a network by right.
         confidence = lower(confidence, to="medium")
     return Finding(
         verdict="RankNonCommHang",
-        kind=causes[named[0].rank].kind,
-        severity=_severity(job, alive=named is loops or named is ticking),
+        kind=causes[named.ranks[0].rank].kind,
+        severity="info" if named.is_at_work else severity_of(job, alive=named.is_alive),
         confidence=confidence,
         rule=rule,
         summary=join(
@@ -120,10 +108,10 @@ def blame(
         ),
         culprits=tuple(causes),
         victims=dict.fromkeys((view.rank for view in victims), tuple(causes)),
-        location=causes[named[0].rank].location,
+        location=causes[named.ranks[0].rank].location,
         evidence=(
             *(fact for cause in list(causes.values())[:_SHOWN] for fact in cause.evidence),
-            *activity_evidence(named[:_SHOWN]),
+            *activity_evidence(named.ranks[:_SHOWN]),
             *victim_evidence(victims),
             *evidence,
             *pair_evidence(job),
@@ -131,7 +119,7 @@ def blame(
     )
 
 
-def _severity(job: JobView, *, alive: bool) -> Severity:
+def severity_of(job: JobView, *, alive: bool) -> Severity:
     """A rank that polls or loops may be at honest work; a watcher soon knows whether that ends by itself."""
     silent = job.silent_seconds
     return "info" if alive and silent is not None and silent < ALIVE_AGAIN_AFTER else "warning"
@@ -158,6 +146,7 @@ def suspect(
             busy_phrase(
                 {rank: (cause.place, cause.kind) for rank, cause in causes.items()},
                 seconds=silence(job, sinks),
+                on_device=[view.rank for view in sinks if waits_for_device(view)],
             ),
             wait_phrase(calls(victims), for_whom=list(causes)),
             unseen_phrase(job),
@@ -230,27 +219,15 @@ def pair_evidence(job: JobView) -> list[Evidence]:
     return [Evidence("progress page", f"no optimizer step for {min(ages):.0f} s")]
 
 
-def loops_in_python(job: JobView) -> frozenset[int]:
-    """Ranks that quick samples show in one endless Python loop (DIAGNOSIS.md, decision 8)."""
-    silent = job.silent_seconds or 0.0
-    return frozenset(
-        rank for rank, loop in job.loops.items() if loop == "user" or silent >= LIBRARY_LOOP_LIMIT
-    )
-
-
-def _with_kind(cause: Cause, kind: Kind | None, *, loop: bool) -> Cause:
-    if loop:
-        kind = "python_loop"
-    if kind is None or (cause.kind not in ("user_code", "python_loop", "none") and not loop):
+def _with_kind(cause: Cause, kind: Kind | None) -> Cause:
+    if kind is None or cause.kind not in ("user_code", "python_loop", "none"):
         return cause
     return Cause(kind, cause.place, cause.location, cause.evidence)
 
 
-def _running(job: JobView, view: RankView) -> Running:
-    """What the only look at the rank caught it at: running, it may simply compute."""
-    facts, position = view.latest.facts, view.position
-    if facts is not None:
-        return "python" if facts.state == "R" or bool(position and position.thread.active) else "asleep"
-    if position is None:
-        return "asleep"
-    return running(position, source=view.latest.source, catalogue=job.catalogue, source_line=job.source_line)
+def _as_loop(job: JobView, view: RankView) -> Cause:
+    """A loop in Python, or one call in C that keeps the GIL."""
+    cause = job.cause(view)
+    seen = [one for look in job.samples for one in look.ranks if one.rank == view.rank]
+    in_c = in_one_c_call(seen, catalogue=job.catalogue, source_line=job.source_line)
+    return Cause("native_gil" if in_c else "python_loop", cause.place, cause.location, cause.evidence)

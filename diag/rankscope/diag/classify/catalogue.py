@@ -6,151 +6,36 @@ matches. It does not know what a label leads to.
 
 from __future__ import annotations
 
-import fnmatch
 import functools
 import importlib.resources
 import itertools
 import re
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal
+from typing import Final
 
-import msgspec
-
+from rankscope.diag.classify.catalogue_text import Document, Mistake, read_catalogue_text
+from rankscope.diag.classify.patterns import (
+    FramePattern,
+    HintPattern,
+    Label,
+    NamePattern,
+    SourcePattern,
+    below,
+    files,
+    first_label,
+    globs,
+    spelled,
+)
 from rankscope.diag.errors import UsageError
-from rankscope.diag.merge.normalise import bare_function, portable_file
+from rankscope.diag.merge.normalise import bare_function
 from rankscope.diag.model import Frame, ThreadStack
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+__all__ = ["Catalogue", "Label", "load_catalogue", "packaged_text"]
 
-Label = Literal[
-    "collective",
-    "p2p",
-    "startup",
-    "store_wait",
-    "backward",
-    "gpu_wait",
-    "data_loading",
-    "loader_wait",
-    "checkpoint",
-    "compile",
-    "exit",
-    "lock",
-    "child_process",
-    "storage",
-    "network",
-    "pause",
-]
-
-_NEVER: Final = re.compile(r"(?!)")
 _CUT_MESSAGE: Final = 100  # characters: shorter messages are whole (measured: cut after 120)
 _CUT_WORDS: Final = 5  # characters of the words that must be left: "Conne"
 _REMEMBERED: Final = 65_536  # distinct frames and files
-
-
-class _FrameEntry(msgspec.Struct, forbid_unknown_fields=True):
-    label: Label
-    functions: list[str]
-    files: list[str] = []
-    kind: Literal["python", "native"] = "python"
-
-
-class _HintEntry(msgspec.Struct, forbid_unknown_fields=True):
-    label: Label
-    functions: list[str] = []
-    files: list[str] = []
-
-
-class _SourceEntry(msgspec.Struct, forbid_unknown_fields=True):
-    label: Label
-    pattern: str
-    wchan: list[str] = []
-    needs_wchan: bool = False
-    needs_sleep: bool = False
-
-
-class _WchanEntry(msgspec.Struct, forbid_unknown_fields=True):
-    label: Label
-    names: list[str]
-
-
-class _CallEntry(msgspec.Struct, forbid_unknown_fields=True):
-    label: Label
-    functions: list[str]
-
-
-class _ThreadEntry(msgspec.Struct, forbid_unknown_fields=True):
-    names: list[str] = []
-    frames: list[str] = []
-
-
-class _Sleep(msgspec.Struct, forbid_unknown_fields=True):
-    functions: list[str] = []
-    lines: list[str] = []
-
-
-class _Paths(msgspec.Struct, forbid_unknown_fields=True):
-    paths: list[str] = []
-
-
-class _Exit(msgspec.Struct, forbid_unknown_fields=True):
-    consequences: list[str] = []
-
-
-class _Document(msgspec.Struct, forbid_unknown_fields=True):
-    schema: int = 1
-    frames: list[_FrameEntry] = []
-    hints: list[_HintEntry] = []
-    source: list[_SourceEntry] = []
-    wchan: list[_WchanEntry] = []
-    calls: list[_CallEntry] = []
-    threads: list[_ThreadEntry] = []
-    sleep: _Sleep = msgspec.field(default_factory=_Sleep)
-    library: _Paths = msgspec.field(default_factory=_Paths)
-    user: _Paths = msgspec.field(default_factory=_Paths)
-    exit: _Exit = msgspec.field(default_factory=_Exit)
-
-
-@dataclass(frozen=True, slots=True)
-class FramePattern:
-    """A label and the frames that carry it."""
-
-    label: Label
-    kind: Literal["python", "native"]
-    function: re.Pattern[str]
-    file: re.Pattern[str] | None
-
-
-@dataclass(frozen=True, slots=True)
-class SourcePattern:
-    """A label and the source text that carries it; ``wchan`` narrows it where it is known."""
-
-    label: Label
-    text: re.Pattern[str]
-    wchan: re.Pattern[str] | None
-    needs_wchan: bool
-    needs_sleep: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class HintPattern:
-    """A label and the words of users' names that suggest it."""
-
-    label: Label
-    function: re.Pattern[str]
-    file: re.Pattern[str]
-
-
-@dataclass(frozen=True, slots=True)
-class WchanPattern:
-    """A label and the functions of the kernel, or of the C library, that carry it."""
-
-    label: Label
-    name: re.Pattern[str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,8 +45,8 @@ class Catalogue:
     frames: tuple[FramePattern, ...] = ()
     hints: tuple[HintPattern, ...] = ()
     sources: tuple[SourcePattern, ...] = ()
-    wchans: tuple[WchanPattern, ...] = ()
-    calls: tuple[WchanPattern, ...] = ()
+    wchans: tuple[NamePattern, ...] = ()
+    calls: tuple[NamePattern, ...] = ()
     thread_names: tuple[re.Pattern[str], ...] = ()
     thread_frames: tuple[FramePattern, ...] = ()
     library_paths: tuple[re.Pattern[str], ...] = ()
@@ -173,19 +58,26 @@ class Catalogue:
     _user: dict[str, bool] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def parse(cls, text: str) -> Catalogue:
-        """Read a catalogue.
+    def read(cls, text: str) -> tuple[Catalogue, tuple[Mistake, ...]]:
+        """Read a catalogue: what of it is right, and every mistake."""
+        read = read_catalogue_text(text)
+        return _compiled(read.document), read.mistakes
+
+    @classmethod
+    def parse(cls, text: str, *, name: str = "catalogue") -> Catalogue:
+        """Read a catalogue that must be right.
+
+        Args:
+            text: the file's.
+            name: what the file is called in the error.
 
         Raises:
-            UsageError: not TOML, an unknown table, key or label, or a broken regular expression.
+            UsageError: with a line for each mistake.
         """
-        try:
-            document = msgspec.convert(tomllib.loads(text), _Document)
-            return _compiled(document)
-        except (tomllib.TOMLDecodeError, msgspec.ValidationError, re.error) as error:
-            raise UsageError(
-                f"catalogue: {error}", hint="its tables and keys are described at the head of frames.toml"
-            ) from None
+        catalogue, mistakes = cls.read(text)
+        if mistakes:
+            raise UsageError("\n".join(mistake.told(name) for mistake in mistakes))
+        return catalogue
 
     @classmethod
     def load(cls) -> Catalogue:
@@ -210,8 +102,8 @@ class Catalogue:
         )
 
     def with_user_code(self, paths: Iterable[str]) -> Catalogue:
-        """This catalogue with everything below ``paths`` taken for the user's own code."""
-        own = tuple(_glob(f"{path.rstrip('/')}/*") for path in paths)
+        """This catalogue with the files and folders at ``paths`` taken for the user's own code."""
+        own = tuple(below(path) for path in paths)
         return replace(self, user_paths=own + self.user_paths, _labels={}, _user={})
 
     def label(self, frame: Frame) -> Label | None:
@@ -219,7 +111,7 @@ class Catalogue:
         if frame not in self._labels:
             if len(self._labels) >= _REMEMBERED:  # a bound for processes that live for months
                 self._labels.clear()
-            self._labels[frame] = _first(self.frames, frame)
+            self._labels[frame] = first_label(self.frames, frame)
         return self._labels[frame]
 
     def is_user_code(self, frame: Frame) -> bool:
@@ -301,7 +193,7 @@ class Catalogue:
             return True
         if thread.name and any(name.match(thread.name) for name in self.thread_names):
             return True
-        return any(_matches(pattern, frame) for frame in thread.frames for pattern in self.thread_frames)
+        return any(pattern.matches(frame) for frame in thread.frames for pattern in self.thread_frames)
 
     def is_consequence(self, message: str) -> bool:
         """Whether a rank that ended with this message died of another rank's end.
@@ -317,72 +209,43 @@ class Catalogue:
         )
 
 
+def packaged_text() -> str:
+    """``frames.toml`` as it comes with the package."""
+    return importlib.resources.files("rankscope.diag.classify").joinpath("frames.toml").read_text("utf-8")
+
+
 @functools.lru_cache(maxsize=1)
 def load_catalogue() -> Catalogue:
     """The catalogue that comes with the package, read once."""
-    text = importlib.resources.files("rankscope.diag.classify").joinpath("frames.toml").read_text("utf-8")
-    return Catalogue.parse(text)
+    return Catalogue.parse(packaged_text(), name="frames.toml")
 
 
-def _compiled(document: _Document) -> Catalogue:
+def _compiled(document: Document) -> Catalogue:
     return Catalogue(
         frames=tuple(
-            FramePattern(entry.label, entry.kind, _globs(entry.functions), _files(entry.files))
+            FramePattern(entry.label, entry.kind, globs(entry.functions), files(entry.files))
             for entry in document.frames
         ),
         hints=tuple(
-            HintPattern(entry.label, _globs(entry.functions), _globs(entry.files)) for entry in document.hints
+            HintPattern(entry.label, globs(entry.functions), globs(entry.files)) for entry in document.hints
         ),
         sources=tuple(
             SourcePattern(
                 entry.label,
                 re.compile(entry.pattern),
-                _globs(entry.wchan) if entry.wchan else None,
+                globs(entry.wchan) if entry.wchan else None,
                 entry.needs_wchan,
                 entry.needs_sleep,
             )
             for entry in document.source
         ),
-        wchans=tuple(WchanPattern(entry.label, _globs(entry.names)) for entry in document.wchan),
-        calls=tuple(WchanPattern(entry.label, _globs(entry.functions)) for entry in document.calls),
-        thread_names=tuple(_globs(entry.names) for entry in document.threads if entry.names),
-        thread_frames=tuple(_spelled(text) for entry in document.threads for text in entry.frames),
-        library_paths=(_globs(document.library.paths),) if document.library.paths else (),
-        user_paths=(_globs(document.user.paths),) if document.user.paths else (),
-        exit_consequences=tuple(document.exit.consequences),
-        sleeps=(_globs(document.sleep.functions),) if document.sleep.functions else (),
-        blocking=tuple(re.compile(line) for line in document.sleep.lines),
+        wchans=tuple(NamePattern(entry.label, globs(entry.names)) for entry in document.wchan),
+        calls=tuple(NamePattern(entry.label, globs(entry.functions)) for entry in document.calls),
+        thread_names=tuple(globs(entry.names) for entry in document.threads if entry.names),
+        thread_frames=tuple(spelled(text) for entry in document.threads for text in entry.frames),
+        library_paths=tuple(globs(entry.paths) for entry in document.library if entry.paths),
+        user_paths=tuple(globs(entry.paths) for entry in document.user if entry.paths),
+        exit_consequences=tuple(words for entry in document.exit for words in entry.consequences),
+        sleeps=tuple(globs(entry.functions) for entry in document.sleep if entry.functions),
+        blocking=tuple(re.compile(line) for entry in document.sleep for line in entry.lines),
     )
-
-
-def _first(patterns: Iterable[FramePattern], frame: Frame) -> Label | None:
-    return next((pattern.label for pattern in patterns if _matches(pattern, frame)), None)
-
-
-def _matches(pattern: FramePattern, frame: Frame) -> bool:
-    if pattern.kind != frame.kind or not pattern.function.match(bare_function(frame.function)):
-        return False
-    return pattern.file is None or pattern.file.match(portable_file(frame.file)) is not None
-
-
-def _spelled(text: str) -> FramePattern:
-    """``function (file)`` as in [[threads]]; the label is not used."""
-    function, _, file = text.partition(" (")
-    return FramePattern("lock", "python", _glob(function), _files([file.rstrip(")")]) if file else None)
-
-
-def _files(globs: list[str]) -> re.Pattern[str] | None:
-    """Files match whole or as the tail of a path."""
-    if not globs:
-        return None
-    return _globs([spelling for glob in globs for spelling in (glob, f"*/{glob}")])
-
-
-def _globs(globs: list[str]) -> re.Pattern[str]:
-    if not globs:
-        return _NEVER
-    return re.compile("|".join(fnmatch.translate(glob) for glob in globs))
-
-
-def _glob(glob: str) -> re.Pattern[str]:
-    return _globs([glob])

@@ -9,15 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rankscope.diag.classify.blame import Finding, blame, calls, victim_evidence
-from rankscope.diag.classify.sequences import order_deadlock, seq_evidence
+from rankscope.diag.classify.graph import graph_evidence, order_deadlock, peer_evidence
 from rankscope.diag.classify.view import JobView, waiting_ranks
 from rankscope.diag.classify.waits import Waits
 from rankscope.diag.classify.wording import join, name_ranks, verb, wait_phrase
-from rankscope.diag.model import Evidence
 
 
 def awaited_peers(job: JobView) -> Finding | None:
-    """The ranks at the ends of all chains of sends and receives, when every wait has a known end."""
+    """Rows 4 and 5. Where all chains of sends and receives end, when every wait has a known end."""
     if not job.peers or job.entered_new:
         return None
     edges = {
@@ -28,7 +27,7 @@ def awaited_peers(job: JobView) -> Finding | None:
     victims = [view for view in job.of(edges) if view.alive]
     if any(view.activity.stirred for view in victims):
         return None  # their waits end and begin again
-    circle = waits.cycle()
+    circle = waits.circle()
     if circle:
         return order_deadlock(job, waits, circle)
     if any(view.rank not in edges for view in waiting_ranks(job)) and not _all_end_here(job, waits):
@@ -40,23 +39,9 @@ def awaited_peers(job: JobView) -> Finding | None:
     away = [view for view in sinks if view.alive and not view.waits]
     if not away or len(away) < len(sinks):
         return None
-    found = blame(
-        job, away, victims, rule="4", evidence=[*peer_evidence(job), *seq_evidence(job)], numbered=False
-    )
+    found = blame(job, away, victims, rule="4", evidence=graph_evidence(job, waits), numbered=False)
     ends = waits.ends()
     return replace(found, victims={view.rank: ends[view.rank] for view in victims})
-
-
-def peer_evidence(job: JobView) -> list[Evidence]:
-    """One line for each rank whose peer is known."""
-    return [
-        Evidence(
-            "local variables" if view.position is not None else "flight record",
-            f"{view.call} of rank {view.rank} waits for {name_ranks(job.peers[view.rank])}",
-            view.rank,
-        )
-        for view in job.of(job.peers)
-    ]
 
 
 def _all_end_here(job: JobView, waits: Waits) -> bool:

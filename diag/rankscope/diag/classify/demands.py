@@ -33,7 +33,23 @@ from rankscope.diag.model import Collective
 Signature = tuple[str, tuple[object, ...]]
 """An operation and what of it must be equal."""
 
-TOGETHER: Final = frozenset({"all_reduce", "barrier", "all_gather", "_all_gather_base", "reduce_scatter"})
+TOGETHER: Final = frozenset(
+    {
+        "all_reduce",
+        "all_reduce_barrier",  # NCCL's barrier
+        "barrier",
+        "all_gather",
+        "_all_gather_base",
+        "all_gather_single",
+        "all_gather_into_tensor_coalesced",
+        "reduce_scatter",
+        "_reduce_scatter_base",
+        "reduce_scatter_single",
+        "reduce_scatter_tensor_coalesced",
+        "allreduce_coalesced",
+        "all_reduce_coalesced",
+    }
+)
 """Operations whose members leave together; the root of the others may leave alone."""
 
 _REDUCING: Final = frozenset(
@@ -42,6 +58,7 @@ _REDUCING: Final = frozenset(
         "allreduce_coalesced",
         "all_reduce_coalesced",
         "reduce",
+        "_reduce_oop",
         "_reduce_scatter_base",
         "reduce_scatter_single",
         "reduce_scatter_tensor_coalesced",
@@ -49,7 +66,13 @@ _REDUCING: Final = frozenset(
 )
 _REDUCING_LISTS: Final = frozenset({"reduce_scatter"})
 _COPYING: Final = frozenset(
-    {"broadcast", "_all_gather_base", "all_gather_single", "all_gather_into_tensor_coalesced"}
+    {
+        "broadcast",
+        "_broadcast_oop",
+        "_all_gather_base",
+        "all_gather_single",
+        "all_gather_into_tensor_coalesced",
+    }
 )
 # c10's names of scalar types, bytes an element.
 _BYTES: Final = {

@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rankscope.diag.classify.blame import Finding, pair_evidence, unseen_phrase
+from rankscope.diag.classify.comparison import parting_evidence
 from rankscope.diag.classify.demands import Signature, describe, differ, signature
 from rankscope.diag.classify.kinds import recorded_location
 from rankscope.diag.classify.records import GroupKey, group_name
 from rankscope.diag.classify.view import JobView
 from rankscope.diag.classify.wording import KIND_WORDS, join, name_ranks
-from rankscope.diag.model import Collective, Confidence, Evidence
+from rankscope.diag.model import Collective, Confidence, Evidence, Location
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ def different_collectives(job: JobView) -> Finding | None:
     if split.is_tie:
         confidence = "low"
     odd = split.odd
-    places = [recorded_location(split.calls[rank], rank, job.catalogue) for rank in odd]
+    places = [_place(job, rank, split.calls[rank]) for rank in odd]
     return Finding(
         verdict="RankNonCommHang",
         kind="desync",
@@ -84,9 +85,18 @@ def different_collectives(job: JobView) -> Finding | None:
         location=next((place for place in places if place is not None), None),
         evidence=(
             *(Evidence("flight record", f"{side}, as {group}") for side in sides),
+            *parting_evidence(job.of(odd), job.of(waiting)),
             *pair_evidence(job),
         ),
     )
+
+
+def _place(job: JobView, rank: int, call: Collective) -> Location | None:
+    """Where the call was made; gloo's records do not tell, but the rank's stack is at it, or near."""
+    recorded = recorded_location(call, rank, job.catalogue)
+    if recorded is not None:
+        return recorded
+    return next((job.cause(view).location for view in job.of((rank,)) if view.seen), None)
 
 
 def _left_behind(job: JobView, key: GroupKey) -> int:

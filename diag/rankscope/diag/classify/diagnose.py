@@ -7,11 +7,16 @@ from __future__ import annotations
 
 from typing import get_args
 
+from rankscope.diag.classify.beside import threads_in_communication
 from rankscope.diag.classify.blame import Finding
 from rankscope.diag.classify.catalogue import Catalogue
+from rankscope.diag.classify.doubts import would_change
+from rankscope.diag.classify.looking import look
 from rankscope.diag.classify.position import SourceLine
 from rankscope.diag.classify.rules import apply_rules
-from rankscope.diag.classify.view import JobView, RankView, look
+from rankscope.diag.classify.slow_limits import SlowLook
+from rankscope.diag.classify.unknown_frames import unknown_frames
+from rankscope.diag.classify.view import JobView, RankView
 from rankscope.diag.merge.groups import fold_others, fold_stacks
 from rankscope.diag.model import (
     Diagnosis,
@@ -24,6 +29,7 @@ from rankscope.diag.model import (
     Role,
     StackGroup,
     ThreadStack,
+    UnknownFrame,
     Unobserved,
 )
 from rankscope.diag.ranks import fold_ranks
@@ -41,6 +47,7 @@ def diagnose(
     samples: tuple[JobSnapshot, ...] = (),
     silent_seconds: float | None = None,
     overdue: bool = False,
+    slow: SlowLook | None = None,
 ) -> Diagnosis:
     """Say what is wrong with a job.
 
@@ -55,6 +62,8 @@ def diagnose(
         silent_seconds: how long a watcher has seen no progress, ``None`` when nobody watched.
         overdue: whether that is ten times what the watcher gives to working ranks: even they are named
             then, with low confidence.
+        slow: given when the looks were taken to find out what is slow; the slow rules judge none else of a
+            live job.
 
     Returns:
         The diagnosis. With verdict ``Unknown`` nobody is a culprit; ranks that are only suspected have that
@@ -67,6 +76,7 @@ def diagnose(
         samples=samples,
         silent_seconds=silent_seconds,
         overdue=overdue,
+        slow=slow,
     )
     found = apply_rules(job)
     views = {view.rank: view for view in job.ranks}
@@ -88,7 +98,7 @@ def diagnose(
         summary=found.summary,
         location=found.location,
         rule=found.rule,
-        evidence=(*found.evidence, *_history(job)),
+        evidence=(*found.evidence, *_beside(job, found), *_history(job)),
         ranks=findings,
         stacks=_stacks(job),
         unobserved=tuple(
@@ -97,17 +107,32 @@ def diagnose(
             if not one.observed and one.state != "exited"
         ),
         incident=incident,
+        unknown_frames=_unknown(job),
+        would_change=would_change(job, found),
     )
-
-
-def communicating_ranks(snapshot: JobSnapshot, catalogue: Catalogue) -> frozenset[int]:
-    """Ranks whose deciding thread waits in communication, in set-up or on the store, by frames alone."""
-    job = look(snapshot, None, catalogue=catalogue, source_line=_no_source)
-    return frozenset(view.rank for view in job.ranks if view.waiting is not None)
 
 
 def _no_source(_file: str, _line: int) -> str | None:
     return None
+
+
+def communicating_ranks(
+    snapshot: JobSnapshot, catalogue: Catalogue, *, source_line: SourceLine = _no_source
+) -> frozenset[int]:
+    """Ranks whose deciding thread waits in communication, in set-up or on the store.
+
+    Args:
+        snapshot: one look.
+        catalogue: what frames mean.
+        source_line: text of a line of a file; by frames alone without it.
+    """
+    job = look(snapshot, None, catalogue=catalogue, source_line=source_line)
+    return frozenset(view.rank for view in job.ranks if view.waiting is not None)
+
+
+def _unknown(job: JobView) -> tuple[UnknownFrame, ...]:
+    places = ((view.rank, view.position) for view in job.ranks if view.position is not None)
+    return unknown_frames(places, job.catalogue)
 
 
 def _stacks(job: JobView) -> tuple[StackGroup, ...]:
@@ -150,6 +175,11 @@ def _history(job: JobView) -> tuple[Evidence, ...]:
     if stretch.length > 1:
         text += f"; between the newest {stretch.length} no wait ended or began"
     return (Evidence("snapshot", text),)
+
+
+def _beside(job: JobView, found: Finding) -> tuple[Evidence, ...]:
+    """Other threads in collectives, where something is wrong."""
+    return threads_in_communication(job) if found.verdict.endswith("Hang") or found.rule == "none" else ()
 
 
 def _unread(view: RankView) -> str | None:

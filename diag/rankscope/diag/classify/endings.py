@@ -225,6 +225,8 @@ def _awaited(job: JobView, left: Sequence[RankView]) -> list[RankView]:
         return []
     if job.progress is not None or job.entered_new:
         return []
+    if all(view.position and view.position.label == "startup" for view in waiting):
+        left = [view for view in left if _end(view).code is not None]  # it may never have begun: row 11
     ranks = {view.rank for view in waiting}
     held = [one for one in job.waits.open if ranks.intersection(one.waiting)]
     return [view for view in left if not held or any(one.may_await(view.rank) for one in held)]

@@ -28,7 +28,7 @@ def all_stopped(job: JobView) -> Finding | None:
     return Finding(
         "RankNonCommHang", "frozen", "info", "high" if job.paired else "medium", "2",
         "the job is stopped by a signal: all ranks are in state T",
-        evidence=tuple(activity_evidence(job.ranks)),
+        evidence=(*activity_evidence(job.ranks), *pair_evidence(job)),
     )  # fmt: skip
 
 

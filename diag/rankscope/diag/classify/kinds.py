@@ -12,18 +12,17 @@ from typing import Final
 
 from rankscope.diag.classify.activity import Activity, beat_is_stale
 from rankscope.diag.classify.catalogue import Catalogue, Label
+from rankscope.diag.classify.children import child_facts, follow, waits_for_a_pool
 from rankscope.diag.classify.position import (
     Position,
     SourceLine,
-    child_position,
     innermost_user_frame,
     source_of,
 )
 from rankscope.diag.classify.records import last_call
 from rankscope.diag.merge.normalise import show_frame, shown_function
-from rankscope.diag.model import ChildSnapshot, Collective, Evidence, Frame, Kind, Location, RankSnapshot
+from rankscope.diag.model import Collective, Evidence, Frame, Kind, Location, RankSnapshot
 
-_SHOWN_CHILDREN: Final = 4
 _QUEUES: Final = ("/queue.py", "/queues.py")
 _HINT_DEPTH: Final = (
     3  # user frames from the leaf whose names count: an entry point names the program, not the fault
@@ -80,8 +79,8 @@ def cause_of(suspect: Suspect, *, catalogue: Catalogue, source_line: SourceLine)
     if position is None:
         kind: Kind = "native_gil" if beat_is_stale(rank, suspect.earlier) else "none"
         return _recorded_cause(rank, kind, catalogue)
-    child = _stuck_child(rank, position, catalogue)
-    frame = child[1] if child else position.user_frame or _waited_for(rank, position, catalogue)
+    child = follow(rank, position, catalogue)
+    frame = child.frame if child else position.user_frame or _waited_for(rank, position, catalogue)
     frame = frame or position.leaf
     text = source_of(frame, source_line) if frame else None
     kind, fact = _kind(suspect, position, frame, text, catalogue)
@@ -89,15 +88,11 @@ def cause_of(suspect: Suspect, *, catalogue: Catalogue, source_line: SourceLine)
     evidence = [Evidence(rank.source or "stack", _standing(position, its_own), rank.rank)]
     if fact:
         evidence.append(fact)
+    if rank.facts is not None and rank.facts.blocked_in and position.thread.is_main:
+        evidence.append(Evidence("/proc", f"its system call sleeps: {rank.facts.blocked_in}", rank.rank))
     if child:
-        evidence.append(
-            Evidence(
-                rank.source or "stack",
-                f"its child process {child[0].pid} is in {show_frame(child[1])}",
-                rank.rank,
-            )
-        )
-    evidence.extend(_children(rank, all_of_them=kind in ("child_process", "exit")))
+        evidence.append(child.fact(rank))
+    evidence.extend(child_facts(rank, suspect.earlier, all_of_them=kind in ("child_process", "exit")))
     in_a_lock = position.label == "lock" or position.for_thread  # a queue's, of whatever kind it turned out
     if in_a_lock or kind in ("lock", "exit", "native_gil") or not position.thread.is_main:
         evidence.extend(_other_threads(rank, position, catalogue))
@@ -155,17 +150,19 @@ def _kind(
     suspect: Suspect, position: Position, frame: Frame | None, text: str | None, catalogue: Catalogue
 ) -> tuple[Kind, Evidence | None]:
     rank = suspect.latest
-    if _holds_gil_in_c(suspect, position):
-        return "native_gil", Evidence(
-            rank.source or "stack", "a thread sleeps while it owns the GIL", rank.rank
-        )
     strong = _strong_label(position, catalogue)
+    wchan = rank.facts.wchan if rank.facts and position.thread.is_main else None
+    if _holds_gil_in_c(suspect, position):
+        # It explains why its other threads stand, not why the call does: what names the call comes first.
+        fact = Evidence(rank.source or "stack", "a thread sleeps while it owns the GIL", rank.rank)
+        return _gil_kind(strong, catalogue.wchan_label(wchan)), fact
     if strong is not None:
         return _KIND_OF[strong], None
-    wchan = rank.facts.wchan if rank.facts and position.thread.is_main else None
     at_leaf = frame is not None and frame is position.leaf
     spoken = catalogue.source_label(text, wchan) if at_leaf else None
     hint = _hint(position, catalogue)
+    if rank.children and waits_for_a_pool(position):
+        return "child_process", _wchan_fact(rank, wchan)
     waits_for_lock = position.label == "lock" and not position.thread.holds_gil
     if spoken == "lock" or (waits_for_lock and not (hint and _in_a_queue(position))):
         return "lock", _wchan_fact(rank, wchan)
@@ -180,8 +177,20 @@ def _kind(
     called = catalogue.call_label(position.thread.frames)
     if called is not None:
         return _KIND_OF[called], _wchan_fact(rank, wchan)
-    has_python = any(one.kind == "python" for one in position.thread.frames)
-    return "user_code" if has_python else "none", _wchan_fact(rank, wchan)
+    return "user_code" if position.user_frame is not None else "none", _wchan_fact(rank, wchan)
+
+
+def _gil_kind(strong: Label | None, slept_in: Label | None) -> Kind:
+    """What a thread that keeps the GIL in C is doing, where library frames or the kernel say it."""
+    if strong is not None:
+        return _KIND_OF[strong]
+    return _KIND_OF[slept_in] if slept_in in ("storage", "network", "child_process") else "native_gil"
+
+
+def library_kind(position: Position | None, catalogue: Catalogue) -> Kind | None:
+    """What library frames alone say that a rank is doing, ``None`` where they say nothing."""
+    strong = _strong_label(position, catalogue) if position is not None else None
+    return _KIND_OF[strong] if strong is not None else None
 
 
 def _holds_gil_in_c(suspect: Suspect, position: Position) -> bool:
@@ -235,36 +244,6 @@ def _wchan_fact(rank: RankSnapshot, wchan: str | None) -> Evidence | None:
     if not wchan or wchan == "0" or rank.facts is None:
         return None
     return Evidence("/proc", f"state {rank.facts.state}, sleeps in the kernel's {wchan}", rank.rank)
-
-
-def _stuck_child(
-    rank: RankSnapshot, position: Position, catalogue: Catalogue
-) -> tuple[ChildSnapshot, Frame] | None:
-    """The child process the rank waits for, when one is busy with the user's code."""
-    if (
-        position.label not in ("loader_wait", "data_loading", "child_process", "exit")
-        or position.user_frame is position.leaf
-    ):
-        return None
-    for child in sorted(rank.children, key=lambda child: child.pid):
-        frame = child_position(child, catalogue)
-        if frame is not None:
-            return child, frame
-    return None
-
-
-def _children(rank: RankSnapshot, *, all_of_them: bool) -> list[Evidence]:
-    """The children that cannot run, or all, where it is one of them that the rank waits for."""
-    found = [
-        Evidence(
-            "/proc",
-            f"its child process {child.pid} ({child.facts.comm}) is in state {child.facts.state}",
-            rank.rank,
-        )
-        for child in rank.children
-        if child.facts is not None and (all_of_them or child.facts.state in ("T", "t", "D", "Z"))
-    ]
-    return found[:_SHOWN_CHILDREN]
 
 
 def _other_threads(rank: RankSnapshot, position: Position, catalogue: Catalogue) -> list[Evidence]:

@@ -1,143 +1,369 @@
-"""Row S1 from flight records: one rank reaches most collectives last, by far.
+"""Row S1 from flight records: one rank, or all ranks of one node, reach most collectives last, by far.
 
-Source: DIAGNOSIS.md, "Naming the culprit". Lateness is how long the last member kept all others waiting:
-the gap to the one before it, so that two ranks late together blame nobody. ``time_created_ns`` is wall
-clock: ranks of one host compare directly, and an offset that a collective disproves (nobody leaves one
-before the last has entered it) is taken out.
+Source: DIAGNOSIS.md, "Naming the culprit". Lateness is how long those late kept all others waiting: the gap
+between the first of them and the last of the others, so that two ranks late together blame nobody, unless
+they are all ranks of their node. Across hosts the offset of the clocks is taken, of those that the
+collectives leave open (``clocks``), that makes the accused least late: what is left is late by any clock.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
-from rankscope.diag.classify.blame import Finding
+from rankscope.diag.classify.clocks import HostTimes, clocks_ahead, host_times, split_impossible
 from rankscope.diag.classify.demands import TOGETHER
-from rankscope.diag.classify.kinds import recorded_location
-from rankscope.diag.classify.records import GroupKey, group_name, last_call
+from rankscope.diag.classify.records import GroupKey
+from rankscope.diag.classify.slow_limits import (
+    LEAST_COLLECTIVES,
+    LEAST_GAP_NS,
+    LEAST_OF_ALL,
+    LEAST_SHARE,
+    LEAST_TIMES,
+    MOST_AT_ONCE,
+    MOST_STEPS,
+    ONSET_GAPS,
+    PARTS,
+    RESYNCED,
+    RESYNCED_TO,
+    WINDOWS_NS,
+)
 from rankscope.diag.classify.view import JobView
-from rankscope.diag.classify.wording import join, name_ranks
-from rankscope.diag.model import Collective, Confidence, Evidence
+from rankscope.diag.model import Collective
 
-# Fitted on nothing but reason: a job that loses a fifth of its time to one rank, again and again, is slowed
-# down by it. One long checkpoint, or the first steps, are not that.
-WINDOW: Final = 200  # newest collectives of a group that are looked at
-LEAST_COLLECTIVES: Final = 20
-LEAST_TIMES: Final = 10  # so often it was last, by a noticeable gap
-LEAST_GAP_NS: Final = 2_000_000  # a noticeable gap: most of the noise is below (measured 0.1-0.5 ms)
-LEAST_SHARE: Final = 0.2  # of the window's time that the others wait for it alone
-LEAST_OF_ALL: Final = 0.75  # of all waiting for a last member
-MOST_AT_ONCE: Final = 1 / 3  # of its own: more is one event, not a pace
+Calls = Mapping[int, Mapping[int, Collective]]
+"""The collectives of one group: by rank, then by number."""
+_MOST: Final = 2_000  # newest collectives of a group that are looked at: as many as torch keeps by default
+_MOST_CALLS: Final = 400_000  # of all its ranks: 16,384 of them are still judged in a fraction of a second
+_MOST_ACCUSED: Final = 32  # hosts that are compared with all others
+_LEAST_REPEATED: Final = (
+    4  # times that an operation comes again, on average, from which its sizes tell steps apart
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Lateness:
-    """One rank that holds up its group.
+    """Who holds up a group.
 
     Attributes:
-        gap: median of how long the others waited for it alone, seconds.
-        times: collectives it was last in, by a noticeable gap; of how many.
+        key: the group.
+        ranks: those late, one or all of a node.
+        node: that node, ``""`` for a single rank.
+        gap: median of how long the others waited for them alone, seconds.
+        times: collectives they were last in, by a noticeable gap; of how many.
         share: of the window's time, 0 to 1.
+        factor: how many times as long as the others they take from one collective to the next, at least: what
+            the collective itself takes counts for both. 0 when that cannot be told.
+        since_seq: the first collective of the row that they were late in; -1 when they were late from the
+            beginning of what the record has.
+        since_ns: its time by their clock, 0 when it is not known.
     """
 
     key: GroupKey
-    rank: int
+    ranks: tuple[int, ...]
+    node: str
     gap: float
     times: int
     of: int
     share: float
+    factor: float = 0.0
+    since_seq: int = -1
+    since_ns: int = 0
 
-
-def straggler(job: JobView) -> Finding | None:
-    """Row S1, where flight records are all there is and every collective in them has ended."""
-    if job.waits.open or any(view.seen or view.gone for view in job.ranks):
-        return None
-    late = latest_rank(job)
-    if late is None:
-        return None
-    view = next(view for view in job.ranks if view.rank == late.rank)
-    nodes = {one.latest.node for one in job.ranks}
-    confidence: Confidence = "medium" if len(nodes) == 1 and nodes != {""} and not job.unseen else "low"
-    last = last_call(view.latest.record)
-    victims = [one.rank for one in job.ranks if one.rank in job.told.groups[late.key] and one is not view]
-    return Finding(
-        verdict="RankNonCommSlow",
-        kind="none",
-        severity="info",
-        confidence=confidence,
-        rule="S1",
-        summary=join(
-            f"rank {late.rank} is late: it keeps {name_ranks(victims)} waiting for {1000 * late.gap:.0f} ms"
-            f" in {late.times} of {late.of} collectives of group {group_name(late.key)},"
-            f" {100 * late.share:.0f} % of the time; no rank hangs",
-        ),
-        culprits=(late.rank,),
-        victims=dict.fromkeys(victims, (late.rank,)),
-        location=recorded_location(last, late.rank, job.catalogue) if last is not None else None,
-        evidence=(
-            Evidence("flight record", late_fact(late), late.rank),
-            Evidence("flight record", "times of calls are wall clock: one host, or synchronised clocks"),
-        ),
-    )
+    @property
+    def rank(self) -> int:
+        """The first of them."""
+        return self.ranks[0]
 
 
 def late_fact(late: Lateness) -> str:
     """The lateness as a fact."""
     return (
         f"last into {late.times} of {late.of} collectives, by {1000 * late.gap:.0f} ms (median): the others"
-        f" wait {100 * late.share:.0f} % of the time for it alone"
+        f" wait {100 * late.share:.0f} % of the time for {'it' if len(late.ranks) == 1 else 'them'} alone"
     )
 
 
 def latest_rank(job: JobView) -> Lateness | None:
-    """The rank that holds up a group of the job most, ``None`` when none does by far."""
-    found = [one for key, calls in sorted(job.told.entries.items()) if (one := _lateness(key, calls))]
-    return max(found, key=lambda one: one.share, default=None)
+    """The rank that holds up a group of the job most, ``None`` when no single one does by far."""
+    late = latest(job)
+    return late if late is not None and len(late.ranks) == 1 else None
 
 
-def _lateness(key: GroupKey, calls: Mapping[int, Mapping[int, Collective]]) -> Lateness | None:
-    ranks = sorted(calls)
-    common = sorted(set[int].intersection(*(set(of_rank) for of_rank in calls.values())))[-WINDOW:]
-    seqs = [seq for seq in common if all(calls[rank][seq].created_ns > 0 for rank in ranks)]
-    if len(ranks) < 2 or len(seqs) < LEAST_COLLECTIVES:  # noqa: PLR2004 - a pair
-        return None
-    times = {rank: [calls[rank][seq].created_ns for seq in seqs] for rank in ranks}
-    together = [all(calls[rank][seq].op in TOGETHER for rank in ranks) for seq in seqs]
-    times = _on_one_clock(times, together)
-    gaps: dict[int, list[int]] = {rank: [] for rank in ranks}
-    for at in range(len(seqs)):
-        order = sorted((times[rank][at], rank) for rank in ranks)
-        gaps[order[-1][1]].append(order[-1][0] - order[-2][0])
-    window = max(times[rank][-1] for rank in ranks) - min(times[rank][0] for rank in ranks)
-    worst = max(ranks, key=lambda rank: sum(gaps[rank]))
-    noticeable = [gap for gap in gaps[worst] if gap >= LEAST_GAP_NS]
-    lost, all_lost = sum(noticeable), sum(map(sum, gaps.values()))
-    if window <= 0 or len(noticeable) < LEAST_TIMES or lost < LEAST_SHARE * window:
-        return None
-    if lost < LEAST_OF_ALL * all_lost or max(noticeable) > MOST_AT_ONCE * lost:
-        return None
-    gap = statistics.median(noticeable) / 1e9
-    return Lateness(key, worst, gap, len(noticeable), len(seqs), lost / window)
+def latest(job: JobView) -> Lateness | None:
+    """Who holds up a group of the job, ``None`` when nobody does by far.
 
-
-def _on_one_clock(times: Mapping[int, Sequence[int]], together: Sequence[bool]) -> dict[int, list[int]]:
-    """Times as the first rank's clock would have them, as far as collectives prove that clocks differ.
-
-    A member calls the next collective after every other has called this one; both ways round, that bounds the
-    offset between two clocks. None is assumed where the bounds allow that; else the middle, which makes
-    lateness of up to a step disappear: between clocks that differ it cannot be told.
+    Who is late in one group because it waits in another for somebody who is late there is a victim: the way
+    is followed to those who wait for nobody.
     """
-    first, *others = sorted(times)
-    reference = times[first]
-    shifted = {first: list(reference)}
-    for rank in others:
-        mine = times[rank]
-        steps = [(at, after) for at, after in pairwise(range(len(mine))) if together[at]]
-        most = min((mine[after] - reference[at] for at, after in steps), default=0)
-        least = max((mine[at] - reference[after] for at, after in steps), default=0)
-        offset = 0 if least <= 0 <= most else (least + most) // 2
-        shifted[rank] = [time - offset for time in mine]
-    return shifted
+    nodes = {view.rank: view.latest.node for view in job.ranks}
+    found = [one for key, calls in sorted(job.told.entries.items()) if (one := lateness(key, calls, nodes))]
+    worst = max(found, key=lambda one: one.share, default=None)
+    passed = list[Lateness]()
+    while worst is not None and worst not in passed:
+        passed.append(worst)
+        held = set(worst.ranks)
+        above = [one for one in found if held <= set(job.told.entries[one.key]) and not held & set(one.ranks)]
+        worst = max(above, key=lambda one: one.share, default=worst)
+    return worst
+
+
+def lateness(key: GroupKey, calls: Calls, nodes: Mapping[int, str]) -> Lateness | None:
+    """Who holds up one group.
+
+    Args:
+        key: the group.
+        calls: its recorded collectives.
+        nodes: host of each rank. Ranks of an unknown one (``""``) are taken to be on one host, unless their
+            times show that they cannot be.
+    """
+    arrivals = _arrivals(calls) if len(calls) > 1 else None
+    if arrivals is None or len(arrivals.seqs) < arrivals.least:
+        return None
+    nodes = split_impossible(arrivals.times, nodes, arrivals.together)
+    for begin in _windows(arrivals):
+        part = arrivals.since(begin)
+        found = [
+            one for accused in _accusations(part, nodes) if (one := _late(key, part, accused)) is not None
+        ]
+        worst = max(found, key=lambda one: one.share, default=None)
+        if worst is not None:
+            return _with_onset(worst, arrivals, nodes)
+    return None
+
+
+def waiting_share(job: JobView) -> float | None:
+    """Share of the time that ranks of one host wait for the last of them, on average, whoever that is.
+
+    ``None`` where records do not tell it: the largest of all groups counts, if it has all ranks.
+    """
+    nodes = {view.latest.node for view in job.ranks}
+    whole = [calls for calls in job.told.entries.values() if len(calls) >= job.latest.world_size > 1]
+    if len(nodes) > 1 or not whole:
+        return None
+    arrivals = _arrivals(max(whole, key=lambda calls: sum(map(len, calls.values()))))
+    if len(arrivals.seqs) < LEAST_COLLECTIVES:
+        return None
+    part = arrivals.since(next(iter(_windows(arrivals)), 0))
+    columns = list(zip(*part.times.values(), strict=True))
+    waited = sum(max(column) - sum(column) / len(column) for column in columns)
+    return waited / part.span_ns if part.span_ns > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrivals:
+    """When each rank called each collective that all of them called.
+
+    Attributes:
+        seqs: numbers, ascending.
+        times: by rank, ns by its own clock, one a number.
+        together: whether its members leave it together.
+        likes: what tells the collectives of one step from each other, one a number.
+    """
+
+    seqs: Sequence[int]
+    times: Mapping[int, Sequence[int]]
+    together: Sequence[bool]
+    likes: Sequence[object]
+
+    @property
+    def least(self) -> int:
+        """Collectives that tell anything: so many steps."""
+        return LEAST_COLLECTIVES * max(1, len(set(self.likes)))
+
+    @property
+    def span_ns(self) -> int:
+        """From the first call to the last, by the clock on which that took longest."""
+        return max(times[-1] - times[0] for times in self.times.values())
+
+    def since(self, begin: int) -> _Arrivals:
+        """The part from an index on."""
+        times = {rank: times[begin:] for rank, times in self.times.items()}
+        return _Arrivals(self.seqs[begin:], times, self.together[begin:], self.likes[begin:])
+
+
+def _arrivals(calls: Calls) -> _Arrivals:
+    ranks = sorted(calls)
+    most = min(_MOST, _MOST_CALLS // len(ranks))
+    common = sorted(set[int].intersection(*(set(of_rank) for of_rank in calls.values())))[-most:]
+    seqs = [seq for seq in common if all(calls[rank][seq].created_ns > 0 for rank in ranks)]
+    return _Arrivals(
+        seqs,
+        {rank: [calls[rank][seq].created_ns for seq in seqs] for rank in ranks},
+        [all(calls[rank][seq].op in TOGETHER for rank in ranks) for seq in seqs],
+        _likes([calls[ranks[0]][seq] for seq in seqs]),
+    )
+
+
+def _likes(calls: Sequence[Collective]) -> list[object]:
+    """By operation and sizes: a step's collectives come again in the next; others say nothing."""
+    found: list[object] = [(one.op, one.input_sizes) for one in calls]
+    return found if len(set(found)) * _LEAST_REPEATED <= len(found) else [one.op for one in calls]
+
+
+def _windows(arrivals: _Arrivals) -> Iterator[int]:
+    """Where the windows begin, the longest first; none is shorter than the least that tells anything."""
+    times = next(iter(arrivals.times.values()))
+    longest = max(0, len(times) - arrivals.least)
+    begins = (
+        min(longest, next(at for at, time in enumerate(times) if times[-1] - time <= length))
+        for length in WINDOWS_NS
+    )
+    yield from dict.fromkeys(begins)
+
+
+@dataclass(frozen=True, slots=True)
+class _Accused:
+    """Somebody who may be late.
+
+    Attributes:
+        ranks: who.
+        node: their node, where all of its ranks are accused together.
+        gaps: how long the others waited for them alone, in each collective, ns.
+        all_gaps: how long any last rank or node was waited for alone.
+        is_across: whether that was measured across hosts.
+    """
+
+    ranks: tuple[int, ...]
+    node: str
+    gaps: Sequence[int]
+    all_gaps: Sequence[int]
+    is_across: bool
+
+
+def _accusations(arrivals: _Arrivals, nodes: Mapping[int, str]) -> Iterator[_Accused]:
+    """Whoever was last alone in some collective: a rank, or the ranks of a node that are several."""
+    hosts = host_times(arrivals.times, nodes)
+    accused = _most_likely(hosts) if len(hosts) > 1 else tuple(hosts)
+    ahead = clocks_ahead(hosts, accused, arrivals.together) if len(hosts) > 1 else {}
+    if ahead is None:
+        return
+    count = len(arrivals.seqs)
+    alone = {host: _behind_other_hosts(host, hosts, ahead, hosts[host].last) for host in accused}
+    all_gaps = [0] * count
+    of_rank: dict[int, list[int]] = {}
+    for host in accused:
+        own = hosts[host]
+        for at in range(count):
+            gap = (
+                alone[host][at] if own.second[at] < 0 else min(alone[host][at], own.last[at] - own.second[at])
+            )
+            if gap > 0:
+                of_rank.setdefault(own.last_rank[at], [0] * count)[at] = gap
+                all_gaps[at] = max(all_gaps[at], gap)
+    of_node: dict[str, list[int]] = {}
+    for host in accused if len(hosts) > 1 else ():
+        if len(hosts[host].ranks) > 1:
+            of_node[host] = gaps = _behind_other_hosts(host, hosts, ahead, hosts[host].first)
+            all_gaps = [max(one, gap) for one, gap in zip(all_gaps, gaps, strict=True)]
+    for rank, gaps in of_rank.items():
+        yield _Accused((rank,), "", gaps, all_gaps, len(hosts) > 1)
+    for host, gaps in of_node.items():
+        yield _Accused(hosts[host].ranks, host, gaps, all_gaps, is_across=True)
+
+
+def _behind_other_hosts(
+    host: str, hosts: Mapping[str, HostTimes], ahead: Mapping[tuple[str, str], int], times: Sequence[int]
+) -> list[int]:
+    """How much later than all other hosts these times of a host are at least, 0 where they are not."""
+    others = [(its.last, ahead[host, other]) for other, its in hosts.items() if other != host]
+    if not others:
+        return [1 << 62] * len(times)
+    return [max(0, min(time - last[at] - shift for last, shift in others)) for at, time in enumerate(times)]
+
+
+def _most_likely(hosts: Mapping[str, HostTimes]) -> tuple[str, ...]:
+    """The hosts that are compared with all others: those most often last, by clocks set in the middle."""
+    if len(hosts) <= _MOST_ACCUSED:
+        return tuple(hosts)
+    reference = next(iter(hosts.values()))
+    count = len(reference.first)
+    behind: dict[str, list[int]] = {}
+    for host, own in hosts.items():
+        most = min(own.first[at + 1] - reference.last[at] for at in range(count - 1))
+        least = max(own.last[at] - reference.first[at + 1] for at in range(count - 1))
+        behind[host] = [last - (most + least) // 2 for last in own.last]
+    ordered = [statistics.median(column) for column in zip(*behind.values(), strict=True)]
+    lost = {
+        host: sum(max(0, int(time - usual)) for time, usual in zip(times, ordered, strict=True))
+        for host, times in behind.items()
+    }
+    return tuple(sorted(hosts, key=lambda host: -lost[host])[:_MOST_ACCUSED])
+
+
+def _late(key: GroupKey, arrivals: _Arrivals, accused: _Accused) -> Lateness | None:
+    window, gaps = arrivals.span_ns, accused.gaps
+    noticeable = [gap for gap in gaps if gap >= LEAST_GAP_NS]
+    lost = sum(noticeable)
+    if window <= 0 or lost < LEAST_SHARE * window or not _most_steps(arrivals.likes, gaps):
+        return None
+    if max(noticeable) > MOST_AT_ONCE * lost or not _all_along(gaps, accused.all_gaps):
+        return None
+    if accused.is_across and not _resync(gaps):
+        return None
+    return Lateness(
+        key,
+        accused.ranks,
+        accused.node,
+        statistics.median(noticeable) / 1e9,
+        len(noticeable),
+        len(gaps),
+        min(1.0, lost / window),
+        _factor(arrivals.times[accused.ranks[0]], gaps),
+    )
+
+
+def _most_steps(likes: Sequence[object], gaps: Sequence[int]) -> bool:
+    """Whether the others waited noticeably in most steps: in most of the collectives of one kind."""
+    called = Counter(likes)
+    awaited = Counter(like for like, gap in zip(likes, gaps, strict=True) if gap >= LEAST_GAP_NS)
+    return any(count >= max(LEAST_TIMES, MOST_STEPS * called[like]) for like, count in awaited.items())
+
+
+def _resync(gaps: Sequence[int]) -> bool:
+    """Whether a wait is over at the next collective."""
+    follow = [after <= RESYNCED_TO * gap for gap, after in pairwise(gaps) if gap >= LEAST_GAP_NS]
+    return sum(follow) >= RESYNCED * len(follow) > 0
+
+
+def _all_along(gaps: Sequence[int], all_gaps: Sequence[int]) -> bool:
+    """Whether most of the waiting for a last one is for these, in every part of the window."""
+    count, whole = len(gaps), sum(gaps)
+    for part in range(PARTS):
+        begin, end = part * count // PARTS, (part + 1) * count // PARTS
+        own, all_of_it = sum(gaps[begin:end]), sum(all_gaps[begin:end])
+        if own < LEAST_OF_ALL * all_of_it or own * PARTS * 2 < whole:
+            return False
+    return True
+
+
+def _factor(times: Sequence[int], gaps: Sequence[int]) -> float:
+    """Times of the others' own time between collectives, by one clock.
+
+    All were in a collective: from there to the next arrival it takes as long as that takes, and the others
+    arrive earlier by the gap.
+    """
+    mine = times[-1] - times[0]
+    others = mine - sum(gaps[1:])
+    return mine / others if others > 0 else 0.0
+
+
+def _with_onset(late: Lateness, arrivals: _Arrivals, nodes: Mapping[int, str]) -> Lateness:
+    """Since when: back from the newest noticeable wait until they lie much further apart than usual."""
+    gaps = next((one.gaps for one in _accusations(arrivals, nodes) if one.ranks == late.ranks), ())
+    at = [index for index, gap in enumerate(gaps) if gap >= max(LEAST_GAP_NS, late.gap * 1e9 / 2)]
+    if len(at) < 2:  # noqa: PLR2004 - a distance
+        return late
+    distance = ONSET_GAPS * statistics.median(after - one for one, after in pairwise(at))
+    begin = at[-1]
+    for index in reversed(at[:-1]):
+        if begin - index > distance:
+            break
+        begin = index
+    if begin <= distance:
+        return late
+    return replace(late, since_seq=arrivals.seqs[begin], since_ns=arrivals.times[late.rank][begin])

@@ -197,6 +197,7 @@ def _as_named(diagnosis: Diagnosis, named: _Named) -> Diagnosis:
         summary=f"{named.summary}; by the log alone",
         location=None,
         rule=_RULE,
+        would_change=f"a stack or a flight record of {name_ranks(named.culprits)}",
         ranks=tuple(_row(row, named) for row in diagnosis.ranks),
     )
 

@@ -6,20 +6,25 @@ blames nobody.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final, Literal
 
 from rankscope.diag.classify.activity import beat_is_stale, same_process
 from rankscope.diag.classify.catalogue import Catalogue
-from rankscope.diag.classify.position import SourceLine, read_position
-from rankscope.diag.model import JobSnapshot, RankSnapshot
+from rankscope.diag.classify.deciding import read_position
+from rankscope.diag.classify.position import SourceLine
+from rankscope.diag.model import Frame, JobSnapshot, RankSnapshot
 
 # DIAGNOSIS.md, decision 8: GIL owned in 19 of 20 samples, minor faults below 100/s.
 _LEAST_SAMPLES: Final = 10
 _SHARE: Final = 0.95
 _MOST_FAULTS: Final = 100.0
 _MOST_IO: Final = 1_000.0  # bytes/s: a line now and then
+
+_LEAST_NATIVE: Final = 2  # looks with C++ frames
+_INTERPRETER: Final = ("_Py", "Py", "pymain", "0x", "?", "method_", "cfunction_", "builtin_")
 
 Loop = Literal["user", "library"]
 """Whose code stood at the leaf: always the user's, or a library's at times (a training loop does too)."""
@@ -42,6 +47,13 @@ def looping_ranks(
     return found
 
 
+def gil_keepers(samples: Sequence[JobSnapshot]) -> frozenset[int]:
+    """The sampled ranks whose probe could run at no sample: in C with the GIL held, or collecting garbage."""
+    ranks = {rank.rank for sample in samples for rank in sample.ranks}
+    seen = {one: [rank for sample in samples for rank in sample.ranks if rank.rank == one] for one in ranks}
+    return frozenset(one for one in ranks if beat_is_stale(*seen[one]))
+
+
 def loop_of(seen: Sequence[RankSnapshot], *, catalogue: Catalogue, source_line: SourceLine) -> Loop | None:
     """Whether one rank owned the GIL in the same function of the user's in nearly every sample."""
     looked = 0
@@ -59,6 +71,27 @@ def loop_of(seen: Sequence[RankSnapshot], *, catalogue: Catalogue, source_line: 
     if looked < _LEAST_SAMPLES or max(places.values(), default=0) < _SHARE * looked:
         return None
     return "user" if at_leaf >= _SHARE * looked else "library"
+
+
+def in_one_c_call(seen: Sequence[RankSnapshot], *, catalogue: Catalogue, source_line: SourceLine) -> bool:
+    """Whether looks with C++ frames show one rank in the same C function all along, below the same line.
+
+    A loop in Python comes back to the interpreter between two calls.
+    """
+    positions = [read_position(one, catalogue=catalogue, source_line=source_line) for one in seen]
+    inside = [
+        {frame.function for frame in itertools.takewhile(_is_native, one.thread.frames)}
+        for one in positions
+        if one is not None and one.has_native
+    ]
+    lines = {one.leaf.line for one in positions if one is not None and one.leaf is not None}
+    if len(inside) < _LEAST_NATIVE or len(lines) != 1:
+        return False
+    return any(not name.startswith(_INTERPRETER) for name in set.intersection(*inside))
+
+
+def _is_native(frame: Frame) -> bool:
+    return frame.kind == "native"
 
 
 def _flat(first: RankSnapshot, last: RankSnapshot) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from rankscope.diag.classify.catalogue import Catalogue
 from rankscope.diag.classify.position import Position
@@ -19,7 +19,7 @@ _NUMBER: Final = re.compile(r"-?\d+")
 # Arguments of ``torch.distributed.send`` and ``recv``: a global rank; ``group_src`` counts inside the group.
 _PEERS: Final = ("src", "dst")
 _GROUP_PEERS: Final = ("group_src", "group_dst")
-_CALLS: Final = frozenset({"send", "recv", "send_object_list", "recv_object_list"})
+PEER_CALLS: Final = frozenset({"send", "recv", "send_object_list", "recv_object_list"})
 _ANSWERS: Final = {"send": "recv", "recv": "send"}
 
 
@@ -31,7 +31,7 @@ def peer_of(position: Position, catalogue: Catalogue) -> int | None:
         if not 0 <= variables.frame < len(position.thread.frames):
             continue
         frame = position.thread.frames[variables.frame]
-        if catalogue.label(frame) != "p2p" or bare_function(frame.function) not in _CALLS:
+        if catalogue.label(frame) != "p2p" or bare_function(frame.function) not in PEER_CALLS:
             continue
         values = dict(variables.values)
         peer = _first_number(values, _PEERS)
@@ -43,41 +43,63 @@ def peer_of(position: Position, catalogue: Catalogue) -> int | None:
 
 
 def recorded_peers(ranks: Iterable[RankSnapshot]) -> dict[int, frozenset[int]]:
-    """For each rank whose record ends in an open send or receive, the peers that have not come to it.
+    """For each rank whose record has an open send or receive, the peers that have not come to it.
 
     A record names a peer's operation as well as a rank's own: a receive whose send was called too is in the
-    hands of the communication layer, and no wait for the peer.
+    hands of the communication layer, and no wait for the peer. What was called behind it on other streams
+    does not close it; a later one that ended between the same two does, for those are carried out in order.
     """
     records = {rank.rank: rank.record for rank in ranks if rank.record is not None}
     found: dict[int, frozenset[int]] = {}
     for rank, record in records.items():
         peers = frozenset(
-            peer
-            for peer, op in _open_peers(record)
-            if peer != rank and peer in records and not _came(records[peer], rank, op)
+            call.peer
+            for call, count in _open_calls(record)
+            if call.peer != rank
+            and call.peer in records
+            and not _came(records[call.peer], call, rank, count=count if record.is_whole else 0)
         )
         if peers:
             found[rank] = peers
     return found
 
 
-def _open_peers(record: FlightRecord) -> set[tuple[int, str]]:
-    """Peer and call of the open sends and receives at the end of a record."""
-    found: set[tuple[int, str]] = set()
-    for entry in reversed(record.entries):
-        if not entry.is_p2p or entry.is_completed:
-            break
-        if entry.peer is not None:
-            found.add((entry.peer, entry.op))
-    return found
+class _Call(NamedTuple):
+    """A sort of send or receive: its group, operation and peer."""
+
+    group: str
+    op: str
+    peer: int
 
 
-def _came(record: FlightRecord, rank: int, op: str) -> bool:
-    """Whether the peer has called the other half of the operation, and waits in it as well."""
-    return any(
-        entry.is_p2p and not entry.is_completed and entry.peer == rank and entry.op == _ANSWERS.get(op)
-        for entry in record.entries
-    )
+def _open_calls(record: FlightRecord) -> list[tuple[_Call, int]]:
+    """Open sends and receives, and how many of their sort were called up to the oldest that is open."""
+    called: dict[_Call, int] = {}
+    opened: dict[_Call, int] = {}
+    for entry in record.entries:
+        if entry.is_p2p and entry.peer is not None:
+            call = _Call(entry.group, entry.op, entry.peer)
+            called[call] = called.get(call, 0) + 1
+            if entry.is_completed:
+                opened.pop(call, None)
+            else:
+                opened.setdefault(call, called[call])
+    return list(opened.items())
+
+
+def _came(record: FlightRecord, call: _Call, rank: int, *, count: int) -> bool:
+    """Whether the peer has called the other half of an operation.
+
+    Args:
+        record: the peer's.
+        call: what the rank is in.
+        rank: the one that is in it.
+        count: the how-manieth of its sort that is, 0 when the rank's record lost its beginning. Then an
+            open one of the peer's is taken for it.
+    """
+    half = _Call(call.group, _ANSWERS.get(call.op, ""), rank)
+    halves = [entry.is_completed for entry in record.entries if (entry.group, entry.op, entry.peer) == half]
+    return len(halves) >= count if count and record.is_whole else not all(halves)
 
 
 def _first_number(values: Mapping[str, str], names: Iterable[str]) -> int | None:

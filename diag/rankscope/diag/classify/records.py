@@ -1,16 +1,17 @@
 """What the ranks tell of their process groups: numbers from progress pages and flight records, matched.
 
 A group is torch's name and its members; ``pg_id`` is local to a rank and never used. Where the page has a
-group and is fresh, it is believed; the record fills in what the page lacks. It says who stands at which
-number and judges nothing.
+group and is fresh, it is believed; the record fills in what the page lacks. NCCL's status, which the page has
+its numbers from, counts sends and receives of a group by their own numbers in the same place: there only the
+entries of a record count. It says who stands at which number and judges nothing.
 """
 
 from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from rankscope.diag.classify.activity import beat_is_stale
@@ -20,6 +21,7 @@ GroupKey = tuple[str, int]
 """Torch's name of a group and the hash of its members, 0 when they are unknown."""
 
 DEFAULT_GROUP: Final = "default_pg"  # torch's description of the group that holds every rank
+_RACE: Final = 16  # so far behind the newest number a call may be recorded, when several threads call
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,19 +83,28 @@ def read_groups(ranks: Iterable[RankSnapshot], *, world_size: int) -> Told:
     names = _Names(ranks)
     groups: dict[GroupKey, dict[int, Standing]] = {}
     entries: dict[GroupKey, dict[int, Mapping[int, Collective]]] = {}
+    lost: set[tuple[GroupKey, int]] = set()
     for rank in ranks:
         recorded = _recorded(rank.record) if rank.record is not None else {}
+        uncounted: set[GroupKey] = set()
         for name, one in recorded.items():
             key = names.key(name, one.members, rank.rank)
+            if one.counts_peers:
+                uncounted.add(key)
+            if one.is_lost:
+                lost.add((key, rank.rank))
+                continue
             entries.setdefault(key, {})[rank.rank] = one.entries
             groups.setdefault(key, {})[rank.rank] = one.standing(world_size)
         for group in _page(rank):
             key = names.key(group.name, group.members, rank.rank)
+            if key in uncounted:
+                continue
             on_page = Standing(group.size, group.enqueued, group.completed)
             known = groups.setdefault(key, {}).get(rank.rank)
             if known is None or not beat_is_stale(rank):
                 groups[key][rank.rank] = on_page
-    _add_members_that_called_nothing(groups, ranks, names, world_size)
+    _add_members_that_called_nothing(groups, ranks, names, world_size, lost=lost)
     told = frozenset(rank.rank for rank in ranks if rank.record is not None or _page(rank))
     return Told(_sized(groups, everyone_told=len(told) >= world_size), entries, told)
 
@@ -104,13 +115,31 @@ def last_call(record: FlightRecord | None) -> Collective | None:
 
 
 def open_call(record: FlightRecord | None) -> Collective | None:
-    """The oldest operation of a record that did not end, of those after the last that did."""
-    found: Collective | None = None
-    for entry in reversed(record.entries if record is not None else ()):
+    """The oldest operation of a record that did not end, of those after the last that did.
+
+    Where that last one ended behind it in another group (several streams, several threads), the oldest
+    that is open in its own.
+    """
+    if record is None:
+        return None
+    newest: Collective | None = None
+    other: Collective | None = None
+    ended: set[tuple[str, int | None]] = set()  # groups, and peers in them, in which a later one has ended
+    left = {group.name for group in record.groups if group.name}
+    for entry in reversed(record.entries):
         if entry.is_completed:
-            break
-        found = entry
-    return found
+            if newest is not None:
+                break
+            ended.add((entry.group, entry.peer))
+            if not entry.is_p2p:
+                left.discard(entry.group)
+            if not left:
+                break
+        elif not ended:
+            newest = entry
+        elif (entry.group, entry.peer) not in ended:
+            other = entry
+    return newest or other
 
 
 def group_name(key: GroupKey) -> str:
@@ -120,11 +149,17 @@ def group_name(key: GroupKey) -> str:
 
 @dataclass(slots=True)
 class _Recorded:
-    """One group in one rank's record: the entries of its newest instance, and what the status says."""
+    """One group in one rank's record: the entries of its newest instance, and what the status says.
+
+    ``counts_peers``: sends and receives move the numbers of the status as well. ``is_lost``: collectives of
+    it may have been called, and none is in the record any more.
+    """
 
     status: RecordedGroup | None = None
     entries: dict[int, Collective] = field(default_factory=dict[int, Collective])
     newest: int = -1
+    counts_peers: bool = False
+    is_lost: bool = False
 
     @property
     def members(self) -> tuple[int, ...]:
@@ -132,8 +167,11 @@ class _Recorded:
 
     def add(self, entry: Collective) -> None:
         if entry.seq < self.newest:
-            self.entries = {}  # a group of the same name, made anew, counts from the start
-        self.newest = entry.seq
+            if entry.seq in self.entries or self.newest - entry.seq > _RACE:
+                self.entries = {}  # a group of the same name, made anew, counts from the start
+                self.newest = entry.seq
+        else:
+            self.newest = entry.seq
         self.entries[entry.seq] = entry
 
     def standing(self, world_size: int) -> Standing:
@@ -142,8 +180,8 @@ class _Recorded:
         size = len(self.members) or (world_size if is_default else 0)
         newest = self.newest
         ended = max((seq for seq, entry in self.entries.items() if entry.is_completed), default=-1)
-        if status is None or status.enqueued < 0:
-            # Without a status, what is older than the first open entry is taken for done.
+        if status is None or status.enqueued < 0 or self.counts_peers:
+            # Without a status of its own, what is older than the first open entry is taken for done.
             opened = [seq for seq in self.entries if seq > ended]
             return Standing(size, newest, max(ended, min(opened, default=ended + 1) - 1))
         # ``last_enqueued`` of NCCL rises when the call returns: one entry more is inside of the call.
@@ -154,12 +192,21 @@ class _Recorded:
 def _recorded(record: FlightRecord) -> dict[str, _Recorded]:
     found: dict[str, _Recorded] = {group.name: _Recorded(group) for group in record.groups if group.name}
     for entry in record.entries:
-        if entry.group and not entry.is_p2p:
-            one = found.get(entry.group)
-            if one is None:
-                one = found[entry.group] = _Recorded()
+        if not entry.group:
+            continue
+        one = found.get(entry.group)
+        if one is None:
+            one = found[entry.group] = _Recorded()
+        if not entry.is_p2p:
             one.add(entry)
-    return {name: one for name, one in found.items() if one.entries or one.status is not None}
+        elif entry.is_started is not None:
+            one.counts_peers = True
+    tells_all = _record_is_complete(record)
+    for one in found.values():
+        counted = one.status is not None and one.status.enqueued >= 0
+        known = record.is_whole if one.counts_peers else counted or tells_all
+        one.is_lost = not (one.entries or known)
+    return found
 
 
 def _page(rank: RankSnapshot) -> tuple[GroupProgress, ...]:
@@ -171,6 +218,7 @@ class _Names:
 
     def __init__(self, ranks: Sequence[RankSnapshot]) -> None:
         self._known: dict[str, dict[int, frozenset[int] | None]] = {}
+        self._hashes: dict[int, int] = {}  # by object: many ranks share one tuple, which the snapshots hold
         self.default: set[str] = set()
         for rank in ranks:
             for group in _page(rank):
@@ -179,18 +227,26 @@ class _Names:
             for one in rank.record.groups if rank.record else ():
                 if one.members:
                     of_name = self._known.setdefault(one.name, {})
-                    of_name[members_hash(one.members)] = frozenset(one.members)
+                    hashed = self._hash(one.members)
+                    if of_name.get(hashed) is None:
+                        of_name[hashed] = frozenset(one.members)
                 if one.description == DEFAULT_GROUP and one.name:
                     self.default.add(one.name)
 
     def key(self, name: str, members: int | tuple[int, ...], rank: int) -> GroupKey:
         """The group a rank means: what it does not know of the members, another rank may."""
         if members:
-            return name, members if isinstance(members, int) else members_hash(members)
+            return name, members if isinstance(members, int) else self._hash(members)
         fitting = [
             hashed for hashed, ranks in self._known.get(name, {}).items() if ranks is None or rank in ranks
         ]
         return name, fitting[0] if len(fitting) == 1 else 0
+
+    def _hash(self, members: tuple[int, ...]) -> int:
+        known = self._hashes.get(id(members))
+        if known is None:
+            known = self._hashes[id(members)] = members_hash(members)
+        return known
 
     def members(self, key: GroupKey, world_size: int) -> frozenset[int] | None:
         """The members, ``None`` when unknown."""
@@ -205,21 +261,30 @@ def _add_members_that_called_nothing(
     ranks: Sequence[RankSnapshot],
     names: _Names,
     world_size: int,
+    *,
+    lost: Container[tuple[GroupKey, int]],
 ) -> None:
     """A member whose record does not name the group has called nothing of it.
 
-    Unless its record lost its beginning and has no status: then its call is unknown, not missing.
+    Unless its record lost its beginning and its status does not tell: then its call is unknown, not missing.
     """
-    silent = [rank.rank for rank in ranks if _record_is_complete(rank.record) and not _page(rank)]
+    silent = {rank.rank for rank in ranks if _record_is_complete(rank.record) and not _page(rank)}
     for key, members in groups.items():
-        expected = names.members(key, world_size)
-        for rank in silent if expected is not None else ():
-            if rank in (expected or ()) and rank not in members:
-                members[rank] = Standing(len(expected or ()), -1, -1)
+        expected = names.members(key, world_size) or frozenset()
+        for rank in sorted(expected & silent - members.keys()):
+            if (key, rank) not in lost:
+                members[rank] = Standing(len(expected), -1, -1)
 
 
 def _record_is_complete(record: FlightRecord | None) -> bool:
-    return record is not None and (record.is_whole or any(group.enqueued >= 0 for group in record.groups))
+    """Whether the record tells every group of which a collective was called.
+
+    A status without a name is one whose entries are all lost: it may be any group's.
+    """
+    if record is None or record.is_whole:
+        return record is not None
+    counted = [group.name for group in record.groups if group.enqueued >= 0]
+    return bool(counted) and all(counted)
 
 
 def _sized(
@@ -231,5 +296,7 @@ def _sized(
         size = max((one.size for one in members.values()), default=0)
         if not size and everyone_told and max(one.completed for one in members.values()) > 0:
             size = len(members)
-        sized[key] = {rank: replace(one, size=size) for rank, one in sorted(members.items())}
+        sized[key] = {
+            rank: Standing(size, one.enqueued, one.completed) for rank, one in sorted(members.items())
+        }
     return sized

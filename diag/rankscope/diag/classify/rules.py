@@ -11,20 +11,21 @@ from typing import Final
 
 from rankscope.diag.classify.blame import Finding, calls, pair_evidence, unseen_phrase, victim_evidence
 from rankscope.diag.classify.chains import awaited_peers
+from rankscope.diag.classify.common import common_place, start_up
 from rankscope.diag.classify.desync import different_collectives
 from rankscope.diag.classify.endings import process_gone
 from rankscope.diag.classify.frozen import all_stopped, frozen_ranks
-from rankscope.diag.classify.lateness import straggler
+from rankscope.diag.classify.graph import seq_evidence
 from rankscope.diag.classify.motion import moved_before, nobody_waits, something_advanced, still_moving
 from rankscope.diag.classify.pace import least_in_communication
-from rankscope.diag.classify.sequences import entered_not_finished, missing_from_collective, seq_evidence
+from rankscope.diag.classify.sequences import entered_not_finished, missing_from_collective
+from rankscope.diag.classify.slowness import slow_job, straggler
 from rankscope.diag.classify.stacks import (
     all_in_one_call,
-    common_place,
     different_calls,
     off_communication,
-    start_up,
 )
+from rankscope.diag.classify.swallowed import swallowed_packets
 from rankscope.diag.classify.view import JobView, RankView, away_ranks, waiting_ranks
 from rankscope.diag.classify.wording import join, stand_phrase, verb, wait_phrase
 
@@ -32,12 +33,14 @@ Rule = Callable[[JobView], Finding | None]
 
 RULES: Final[tuple[Rule, ...]] = (
     process_gone,
+    slow_job,
     something_advanced,
     all_stopped,
     frozen_ranks,
     different_collectives,
     least_in_communication,
     moved_before,
+    swallowed_packets,
     missing_from_collective,
     entered_not_finished,
     still_moving,

@@ -10,11 +10,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rankscope.diag.classify.blame import Finding, blame, calls, lower, pair_evidence, victim_evidence
+from rankscope.diag.classify.chains import awaited_peers
+from rankscope.diag.classify.comparison import parting_evidence
 from rankscope.diag.classify.endings import left_early
+from rankscope.diag.classify.graph import graph_evidence, order_deadlock, seq_evidence
 from rankscope.diag.classify.instants import not_of_one_moment
 from rankscope.diag.classify.lateness import late_fact, latest_rank
 from rankscope.diag.classify.view import JobView, RankView, away_ranks, waiting_ranks
-from rankscope.diag.classify.waits import OpenCollective, Waits
+from rankscope.diag.classify.waits import OpenCollective
 from rankscope.diag.classify.wording import join, name_ranks, verb, wait_phrase
 from rankscope.diag.model import Confidence, Evidence, Kind
 
@@ -23,12 +26,10 @@ def missing_from_collective(job: JobView) -> Finding | None:
     """Rows 4 and 5. Members wait at seq k, others have not entered it: walk to where the waits end."""
     if not job.waits.edges or job.entered_new:
         return None
+    circle = job.waits.circle()
     apart = not_of_one_moment(job)
-    if apart is not None:
-        return apart
-    circle = job.waits.cycle()
-    if circle:
-        return order_deadlock(job, job.waits, circle)
+    if apart is not None or circle:
+        return apart or order_deadlock(job, job.waits, circle)
     victims = [view for view in job.of(job.waits.edges) if view.alive]
     ends_at = job.of(job.waits.sinks())
     sinks = [view for view in ends_at if view.alive]
@@ -40,6 +41,15 @@ def missing_from_collective(job: JobView) -> Finding | None:
     inside = _inside(job, sinks)
     if inside:
         return _did_not_finish(job, sinks, inside)
+    # A send or receive goes on from there: the waits end where the messages do.
+    by_messages = awaited_peers(job) if any(view.rank in job.peers for view in sinks) else None
+    return by_messages or _not_entered(job, sinks, victims, gone=gone)
+
+
+def _not_entered(
+    job: JobView, sinks: Sequence[RankView], victims: Sequence[RankView], *, gone: Sequence[RankView]
+) -> Finding | None:
+    """Row 4. Name the ranks at which all chains of waits end."""
     away = [view for view in sinks if not view.waits]
     if not away and (away_ranks(job) or any(view.rank in job.peers for view in sinks)):
         return None  # P2P and store waits carry no sequence numbers: the stacks go on from here
@@ -61,7 +71,11 @@ def missing_from_collective(job: JobView) -> Finding | None:
         rule="4",
         at_most=at_most,
         kind=kind,
-        evidence=[*seq_evidence(job), *evidence],
+        evidence=[
+            *graph_evidence(job, job.waits),
+            *(parting_evidence(named, victims) if kind == "desync" else ()),
+            *evidence,
+        ],
         numbered=job.numbered_twice,
     )
     ends, named_ranks = job.waits.ends(), set(found.culprits)
@@ -93,49 +107,14 @@ def _how_sure(
     return at_most, []
 
 
-def seq_evidence(job: JobView) -> list[Evidence]:
-    """One line for each open collective that some member has not entered."""
-    return [
-        Evidence(
-            _teller(job, one),
-            f"{name_ranks(one.absent)} {verb(one.absent, 'has', 'have')} not entered collective {one.seq}"
-            f" of group {one.group}, {name_ranks(one.waiting)} {verb(one.waiting, 'waits', 'wait')} in it",
-        )
-        for one in job.missing
-    ]
-
-
-def _teller(job: JobView, one: OpenCollective) -> str:
-    on_page = any(view.latest.progress and view.latest.progress.groups for view in job.of(one.waiting))
-    return "progress page" if on_page else "flight record"
-
-
-def order_deadlock(job: JobView, waits: Waits, circle: tuple[int, ...]) -> Finding:
-    """Row 5. Ranks that wait for each other in a circle, edge by edge."""
-    edges = [f"rank {rank} waits for rank {circle[(at + 1) % len(circle)]}" for at, rank in enumerate(circle)]
-    others = [view for view in job.of(waits.edges) if view.rank not in circle]
-    causes = [job.cause(view) for view in job.of(circle)]
-    return Finding(
-        verdict="RankNonCommHang",
-        kind="order_deadlock",
-        severity="warning",
-        confidence="high" if job.paired and job.rhythm_known else "medium",
-        rule="5",
-        summary=join(
-            "a circle of waits: " + ", ".join(edges[:6]), wait_phrase(calls(others), for_whom=circle)
-        ),
-        culprits=tuple(sorted(circle)),
-        victims={
-            **{rank: (circle[(at + 1) % len(circle)],) for at, rank in enumerate(circle)},
-            **dict.fromkeys((view.rank for view in others), tuple(sorted(circle))),
-        },
-        location=next((cause.location for cause in causes if cause.location), None),
-        evidence=(*victim_evidence(job.of(circle)), *seq_evidence(job), *pair_evidence(job)),
-    )
-
-
 def _inside(job: JobView, sinks: Sequence[RankView]) -> list[OpenCollective]:
-    """The collectives that the sinks are blocked in although every member entered and some left them."""
+    """The collectives that the sinks are blocked in although every member entered and some left them.
+
+    A stack outside of communication goes before a record that leaves the last one open: torch marks it ended
+    in a thread that needs the GIL, which a rank in C may keep (measured: 140 open, the others in 141).
+    """
+    if any(view.seen and view.waiting is None for view in sinks):
+        return []
     found: dict[int, OpenCollective] = {
         rank: one
         for one in job.waits.open

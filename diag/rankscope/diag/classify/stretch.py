@@ -13,7 +13,8 @@ from itertools import pairwise
 from typing import Final
 
 from rankscope.diag.classify.catalogue import Catalogue
-from rankscope.diag.classify.position import Position, SourceLine, read_position, same_place
+from rankscope.diag.classify.deciding import read_position
+from rankscope.diag.classify.position import Position, SourceLine, same_place
 from rankscope.diag.classify.waits import advanced, entered
 from rankscope.diag.model import JobSnapshot
 

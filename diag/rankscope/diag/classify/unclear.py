@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from rankscope.diag.classify.catalogue import Catalogue
-from rankscope.diag.classify.peers import peer_of
-from rankscope.diag.classify.view import JobView, RankView, look
+from rankscope.diag.classify.looking import look
+from rankscope.diag.classify.peers import PEER_CALLS, peer_of
+from rankscope.diag.classify.view import JobView, RankView
 from rankscope.diag.model import JobSnapshot
 
 # Kernel functions that gloo's and the store's waits sleep in; so do a lock and a queue (measured).
@@ -31,6 +32,23 @@ def unclear_ranks(snapshot: JobSnapshot, catalogue: Catalogue) -> frozenset[int]
     """
     job = look(snapshot, None, catalogue=catalogue, source_line=lambda _file, _line: None)
     return frozenset(view.rank for view in job.ranks if view.seen and not view.gone and _unclear(job, view))
+
+
+def messaging_ranks(snapshot: JobSnapshot, catalogue: Catalogue) -> frozenset[int]:
+    """Ranks whose stack shows them in a send or receive whose peer is not known: local variables tell it.
+
+    The wait for one that began before, in another call, has no peer to read.
+    """
+    job = look(snapshot, None, catalogue=catalogue, source_line=lambda _file, _line: None)
+    return frozenset(
+        view.rank
+        for view in job.ranks
+        if view.position is not None
+        and view.position.label == "p2p"
+        and not view.gone
+        and view.position.call in PEER_CALLS
+        and peer_of(view.position, catalogue) is None
+    )
 
 
 def _unclear(job: JobView, view: RankView) -> bool:

@@ -71,9 +71,28 @@ class Waits:
         waited = {rank for targets in set(self.edges.values()) for rank in targets}
         return tuple(sorted(rank for rank in waited if not self.edges.get(rank)))
 
-    def cycle(self) -> tuple[int, ...]:
-        """Ranks that wait for each other in a circle, in its order; empty when every chain ends."""
-        return _cycle(self.edges)
+    def circle(self) -> frozenset[int]:
+        """Ranks that wait for each other, through any number of others; empty when every chain ends.
+
+        Of several circles that of the lowest rank. Each rank in it waits for itself in the end.
+        """
+        ring = _cycle(self.edges)
+        if not ring:
+            return frozenset()
+        reached = self._reach(self.edges[ring[0]])
+        back = set(ring)
+        # Most ranks wait for the same set: sets are gone through, not edges.
+        sources: dict[frozenset[int], set[int]] = {}
+        for rank in reached:
+            if rank in self.edges:
+                sources.setdefault(self.edges[rank], set()).add(rank)
+        grew = True
+        while grew:
+            found = [targets for targets in sources if targets & back]
+            grew = bool(found)
+            for targets in found:
+                back |= sources.pop(targets)
+        return frozenset(back)
 
     def ends(self) -> dict[int, tuple[int, ...]]:
         """For each waiting rank the sinks it waits for, through any number of others."""
@@ -190,10 +209,15 @@ def _pairs(
 
 def _same_groups(old: RankSnapshot, new: RankSnapshot) -> Iterator[tuple[GroupKey, Standing, Standing]]:
     """One rank's groups in both snapshots: page with page, record with record."""
-    for one, other in (
-        (replace(old, record=None), replace(new, record=None)),
-        (replace(old, progress=None), replace(new, progress=None)),
-    ):
+    pairs: list[tuple[RankSnapshot, RankSnapshot]] = []
+    # In a hang nothing changed: equal numbers are not worked out (16,384 ranks).
+    pages = (old.progress.groups if old.progress else (), new.progress.groups if new.progress else ())
+    if all(pages) and pages[0] != pages[1]:
+        pairs.append((replace(old, record=None), replace(new, record=None)))
+    recorded = old.record is not None and new.record is not None and old.record is not new.record
+    if recorded and old.record != new.record:
+        pairs.append((replace(old, progress=None), replace(new, progress=None)))
+    for one, other in pairs:
         before, now = (_standings(snapshot) for snapshot in (one, other))
         for key in before.keys() & now.keys():
             yield key, before[key], now[key]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from rankscope.diag.model import ExitFacts, Kind
@@ -82,11 +82,15 @@ def stand_phrase(places: Mapping[int, str]) -> str:
     return "; ".join(parts[:_SHOWN_PLACES] + [f"{rest} more places"] * (rest > 0))
 
 
-def busy_phrase(places: Mapping[int, tuple[str, Kind]], *, seconds: float) -> str:
-    """``rank 2 has been computing in evaluate (train.py:36) for 4 s``."""
+def busy_phrase(
+    places: Mapping[int, tuple[str, Kind]], *, seconds: float, on_device: Collection[int] = ()
+) -> str:
+    """``rank 2 has been computing in evaluate (train.py:36) for 4 s``; ``on_device`` waits for its GPU."""
     parts: list[str] = []
     for (place, kind), ranks in _by_value(places):
         doing = "computing" if kind in ("user_code", "python_loop") else "busy"
+        if not set(ranks).difference(on_device):
+            doing = "waiting for its GPU" if len(ranks) == 1 else "waiting for their GPUs"
         during = f" for {seconds:.0f} s" if seconds >= 1 else ""
         parts.append(f"{name_ranks(ranks)} {verb(ranks, 'has', 'have')} been {doing} in {place}{during}")
     return "; ".join(parts)

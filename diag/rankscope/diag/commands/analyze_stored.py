@@ -15,7 +15,7 @@ from rankscope.diag.store.job import JobFolder
 def stored_of_job(
     folder: JobFolder, incident: str | None, *, all_of_them: bool, quiet: bool
 ) -> Sequence[Diagnosis]:
-    """The stored diagnoses of a job: the named one, the last one, or all, oldest first.
+    """The stored diagnoses of a job.
 
     Args:
         folder: the job's.
@@ -27,6 +27,18 @@ def stored_of_job(
         UsageError: there is none, or none of that id.
         StoreError: none can be read.
     """
+    incidents = incidents_of_job(folder, incident, all_of_them=all_of_them)
+    return stored_incidents(incidents, folder, quiet=quiet)
+
+
+def incidents_of_job(
+    folder: JobFolder, incident: str | None, *, all_of_them: bool
+) -> Sequence[IncidentFolder]:
+    """The stored incidents of a job: the named one, the last one, or all, oldest first.
+
+    Raises:
+        UsageError: there is none, or none of that id.
+    """
     if all_of_them:
         incidents = incident_folders(folder.incidents)
     else:
@@ -37,7 +49,7 @@ def stored_of_job(
         ended = f"has ended ({job.result})" if job is not None and job.result else "has ended"
         state = "runs, but has no workers just now" if is_running(folder) else ended
         raise UsageError(f"job {folder.run_id} {state} and no incident of it is stored")
-    return stored_incidents(incidents, folder, quiet=quiet)
+    return incidents
 
 
 def stored_incidents(

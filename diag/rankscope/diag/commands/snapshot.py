@@ -7,6 +7,7 @@ one each. It judges nothing and does nothing to the job beyond two looks at it.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import socket
 import threading
@@ -15,14 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rankscope.diag.chosen import all_jobs, jobs_called, jobs_of_pids
-from rankscope.diag.classify import Catalogue
 from rankscope.diag.commands.at_once import at_once
 from rankscope.diag.commands.flags import VerbParser, add_look_flags, add_pid_flag, named
 from rankscope.diag.discover.found import FoundJob, FoundPids
 from rankscope.diag.errors import StoreError, UsageError
 from rankscope.diag.live import take_pair
 from rankscope.diag.model import JobSnapshot
+from rankscope.diag.own_catalogue import found_catalogue
 from rankscope.diag.ranks import fold_ranks
+from rankscope.diag.report.text import inert
 from rankscope.diag.source_lines import SourceReader, with_sources
 from rankscope.diag.store.look import LookFolder
 from rankscope.diag.streams import answer, tell
@@ -98,7 +100,7 @@ def _found(options: argparse.Namespace) -> FoundPids:
 def _store(job: FoundJob, host: str, options: argparse.Namespace, stop: threading.Event) -> _Written:
     """Take the pair and write it; the first look is on disk before the second is waited for."""
     reader = SourceReader()
-    catalogue = Catalogue.load()
+    catalogue = found_catalogue(job.job_dir, say=_say_once)
     folder: LookFolder | None = None
 
     def keep_first(first: JobSnapshot) -> None:
@@ -124,6 +126,12 @@ def _store(job: FoundJob, host: str, options: argparse.Namespace, stop: threadin
     except OSError as error:
         raise StoreError(f"{options.output}: cannot be written: {error.strerror or error}") from error
     return _Written(job.job, folder.path, second)
+
+
+@functools.cache
+def _say_once(text: str) -> None:
+    """One line on stderr, once however many jobs there are."""
+    tell(f"diag snapshot: {inert(text)}\n")
 
 
 def _show(written: _Written, *, as_json: bool) -> None:

@@ -5,8 +5,10 @@ The shell of this room: it opens files, one after the other, each as a stream.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,11 +79,24 @@ def read_jobs(paths: Sequence[Path], *, say: Callable[[str], None] = lambda _: N
     ]
     stored, unreadable = read_stored(found.stored)
     problems += [Problem(where, what) for where, what in unreadable.items()]
-    sources = _read_files(found, problems, say)
+    with _without_collector():
+        sources = _read_files(found, problems, say)
     if not sources and not stored:
         raise UsageError(_nothing(paths, problems))
     gathered = gather(sources, job=_job_name(paths), time=_newest(found)) if sources else None
     return _jobs(stored, gathered, problems)
+
+
+@contextlib.contextmanager
+def _without_collector() -> Generator[None]:
+    """What is read holds no cycles: going through all of it again and again takes a tenth of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _read_files(found: Found, problems: list[Problem], say: Callable[[str], None]) -> list[Source]:

@@ -19,7 +19,10 @@ _Member = tuple[int, int]  # rank, thread id
 
 def main_thread(rank: RankSnapshot) -> ThreadStack | None:
     """The rank's main thread, ``None`` when no stack of it is known."""
-    return next((thread for thread in rank.threads if thread.is_main), None)
+    for thread in rank.threads:
+        if thread.is_main:
+            return thread
+    return None
 
 
 def fold_stacks(snapshots: Iterable[RankSnapshot], *, decide: Decide = main_thread) -> tuple[StackGroup, ...]:
@@ -70,50 +73,62 @@ def deciding_groups(groups: Sequence[StackGroup]) -> tuple[StackGroup, ...]:
     return tuple(groups)
 
 
+_Key = tuple[Identity | None, int]  # the leaf, and the number of what called it
+
+
 class _Folding:
     """Stacks seen so far.
 
     Equal stacks are mostly the same object, or equal frame by frame: both are looked up before anything is
-    normalised, so that a thousand ranks cost a thousand look-ups.
+    normalised, so that a thousand ranks cost a thousand look-ups. Where all ranks differ, most differ in the
+    leaf alone: what called it is looked up, and normalised, as one.
     """
 
     def __init__(self) -> None:
         self._by_id: dict[int, list[_Member]] = {}
-        self._by_frames: dict[tuple[Frame, ...], list[_Member]] = {}
-        self._by_identity: dict[tuple[Identity, ...], list[_Member]] = {}
-        self._shown: dict[tuple[Identity, ...], tuple[str, ...]] = {}
+        self._by_key: dict[_Key, list[_Member]] = {}
+        self._shown: dict[_Key, tuple[str, ...]] = {}
+        self._callers: dict[tuple[Frame, ...], tuple[int, tuple[str, ...]]] = {}
+        self._numbers: dict[tuple[Identity, ...], int] = {}
         self._alive: list[tuple[Frame, ...]] = []  # an id is unique only while its object lives
 
     def add(self, rank: int, thread: ThreadStack) -> None:
         frames = thread.frames
         members = self._by_id.get(id(frames))
         if members is None:
-            members = self._by_frames.get(frames)
-            if members is None:
-                members = self._by_frames[frames] = self._normalised(frames)
-            self._by_id[id(frames)] = members
+            members = self._by_id[id(frames)] = self._found(frames)
             self._alive.append(frames)
         members.append((rank, thread.thread_id))
 
-    def _normalised(self, frames: tuple[Frame, ...]) -> list[_Member]:
-        key = tuple(identity(frame) for frame in frames)
-        shown = tuple(show_frame(frame) for frame in frames)
-        # The most telling spelling wins, whichever rank came first.
-        before = self._shown.get(key, ())
-        self._shown[key] = max(before, shown, key=lambda stack: (sum(map(len, stack)), stack))
-        return self._by_identity.setdefault(key, [])
+    def _found(self, frames: tuple[Frame, ...]) -> list[_Member]:
+        number, callers = self._called_by(frames[1:])
+        leaf = frames[0] if frames else None
+        key = (identity(leaf) if leaf else None, number)
+        shown = (show_frame(leaf), *callers) if leaf else ()
+        before = self._shown.setdefault(key, shown)
+        if before != shown:
+            # The most telling spelling wins, whichever rank came first.
+            self._shown[key] = max(before, shown, key=lambda stack: (sum(map(len, stack)), stack))
+        return self._by_key.setdefault(key, [])
+
+    def _called_by(self, frames: tuple[Frame, ...]) -> tuple[int, tuple[str, ...]]:
+        known = self._callers.get(frames)
+        if known is None:
+            number = self._numbers.setdefault(tuple(map(identity, frames)), len(self._numbers))
+            known = self._callers[frames] = number, tuple(map(show_frame, frames))
+        return known
 
     def groups(self) -> tuple[StackGroup, ...]:
         order = sorted(
-            self._by_identity.items(), key=lambda item: (len(item[1]), min(item[1]), self._shown[item[0]])
+            self._by_key.items(), key=lambda item: (len(item[1]), min(item[1]), self._shown[item[0]])
         )
         return tuple(_group(members, self._shown[key]) for key, members in order)
 
 
 def _group(members: list[_Member], stack: tuple[str, ...]) -> StackGroup:
-    return StackGroup(
-        count=len(members),
-        threads=tuple(f"{rank}:{tid}" for rank, tid in sorted(members)),
-        ranks=fold_ranks(rank for rank, _ in members),
-        stack=stack,
-    )
+    if len(members) == 1:
+        ((rank, tid),) = members
+        return StackGroup(1, (f"{rank}:{tid}",), str(rank), stack)
+    members.sort()
+    threads = tuple([f"{rank}:{tid}" for rank, tid in members])
+    return StackGroup(len(members), threads, fold_ranks([rank for rank, _ in members]), stack)

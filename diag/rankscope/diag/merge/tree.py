@@ -17,15 +17,16 @@ class TreeNode:
 
     Attributes:
         frame: ``function (file:line)``, ``""`` for the root.
+        ending: the ranks of each stack that ends here.
     """
 
-    __slots__ = ("_below", "_root", "_stacks", "frame")
+    __slots__ = ("_below", "_root", "ending", "frame")
 
     def __init__(self, frame: str, root: TreeNode | None = None) -> None:
         self.frame = frame
         self._root = root if root is not None else self
         self._below: dict[str, TreeNode] = {}
-        self._stacks: list[tuple[int, ...]] = []
+        self.ending: list[tuple[int, ...]] = []
 
     @property
     def ranks(self) -> str:
@@ -44,23 +45,36 @@ class TreeNode:
 
     def members(self) -> set[int]:
         """Who has it."""
-        return set().union(*self._stacks)
+        found: set[int] = set()
+        todo: list[TreeNode] = [self]
+        while todo:
+            node = todo.pop()
+            found.update(*node.ending)
+            todo.extend(node._below.values())  # noqa: SLF001 - of the same class
+        return found
 
-    def add(self, ranks: tuple[int, ...], frames: Iterable[str]) -> None:
-        """Add a stack, root first."""
+    def below(self, frames: Iterable[str]) -> TreeNode:
+        """The node that a path of calls leads to, made where there is none."""
         node = self
-        node._stacks.append(ranks)
         for frame in frames:
             below = node._below.get(frame)
             if below is None:
-                below = node._below[frame] = TreeNode(frame, self)
-            below._stacks.append(ranks)
+                below = node._below[frame] = TreeNode(frame, self._root)
             node = below
+        return node
 
 
 def prefix_tree(groups: Iterable[StackGroup]) -> TreeNode:
-    """Build the tree of folded stacks: a stack costs its depth once, however many ranks share it."""
+    """Build the tree of folded stacks: a stack costs its depth once, however many ranks share it.
+
+    Of stacks that differ in the leaf alone, what they share is walked once.
+    """
     root = TreeNode("")
+    callers: dict[tuple[str, ...], TreeNode] = {}
     for group in groups:
-        root.add(unfold_ranks(group.ranks), reversed(group.stack))
+        shared = group.stack[1:]
+        node = callers.get(shared)
+        if node is None:
+            node = callers[shared] = root.below(reversed(shared))
+        node.below(group.stack[:1]).ending.append(unfold_ranks(group.ranks))
     return root

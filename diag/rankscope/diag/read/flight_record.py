@@ -12,6 +12,7 @@ files: who calls it finds the rank in a file's name when the record does not nam
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import re
@@ -21,6 +22,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from rankscope.diag.model import Collective, FlightRecord, RecordedGroup
+from rankscope.diag.read.coalesced import has_groups, settle_groups
 from rankscope.diag.read.plain_pickle import load_plain
 from rankscope.diag.read.record_entries import MAX_NUMBER, EntryReader, Plain, number_of
 
@@ -39,6 +41,7 @@ _MOST_RANKS: Final = 1_000_000
 _LONGEST_NAME: Final = 300
 _LAST_FIELDS: Final = frozenset({"state", "retired", "is_p2p"})  # of an entry; older versions lack the last
 _DEFAULT: Final = "default_pg"
+_STACKS: Final = 256  # newest entries of which the stack is kept in any case: most of the time goes there
 _ENTRIES: Final = re.compile(r'"entries"\s*:\s*\[')
 _JSON_FLAWS: Final = (msgspec.MsgspecError, RecursionError, ValueError)
 
@@ -134,16 +137,22 @@ def _record(document: Plain, problems: list[str], *, is_cut: bool) -> FlightReco
     config = _config(document.get("pg_config"))
     statuses = _status(document.get("pg_status"))
     reader = EntryReader({key: one.completed for key, one in statuses.items()}, config.members)
+    old = len(rows) - _STACKS
     found: list[tuple[Plain, Collective]] = [
-        (row, entry) for row in rows if isinstance(row, dict) and (entry := reader.read(row)) is not None
+        (row, entry)
+        for at, row in enumerate(rows)
+        if isinstance(row, dict) and (entry := reader.read(row, is_old=at < old)) is not None
     ]
     if len(found) < len(rows):
         problems.append(f"{len(rows) - len(found)} of {len(rows)} entries not understood")
+    is_whole = not is_cut and len(found) == len(rows) and _is_whole(rows, has_status=bool(statuses))
+    if has_groups(found, reader.ops):
+        found = settle_groups(found, is_whole=is_whole)
     version = document.get("version", "")
     return FlightRecord(
         groups=_groups(found, config, statuses),
         entries=tuple(entry for _, entry in found),
-        is_whole=not is_cut and len(found) == len(rows) and _is_whole(rows, has_status=bool(statuses)),
+        is_whole=is_whole,
         version=version[:20] if isinstance(version, str) else "",
         rank=_own_rank(document, reader.own_ranks),
     )
@@ -176,10 +185,16 @@ def _config(value: object) -> _Config:
 def _ranks(value: object) -> tuple[int, ...]:
     """``"[0, 1, 2]"``, or a list of numbers."""
     if isinstance(value, str):
-        return tuple(int(one[0]) for one in itertools.islice(_NUMBER.finditer(value), _MOST_RANKS))
+        return _ranks_of(value)
     if isinstance(value, (list, tuple)) and len(value) <= _MOST_RANKS:
         return tuple(one for one in value if type(one) is int and 0 <= one <= MAX_NUMBER)
     return ()
+
+
+@functools.lru_cache(maxsize=64)
+def _ranks_of(text: str) -> tuple[int, ...]:
+    """Every rank of a group names the same members: one tuple for all of them."""
+    return tuple(int(one[0]) for one in itertools.islice(_NUMBER.finditer(text), _MOST_RANKS))
 
 
 def _description(value: object) -> str:

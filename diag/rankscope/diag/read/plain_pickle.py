@@ -1,11 +1,11 @@
-"""Loads a pickle of plain values: dicts, lists, tuples, strings, bytes, numbers, ``None``. Executes nothing.
+"""Loads a pickle of plain values: dicts, lists, strings, bytes, numbers, ``None``. Executes nothing.
 
-Two steps. A scan walks the opcodes, at C speed where they are of fixed size (a record of 2,000 collectives
-has 180,000), and refuses what does more than make a plain value: names to import, calls, extension codes,
-persistent ids, buffers, huge numbers and memo slots. What is left goes to C's unpickler, with one change:
-whatever puts items into a dict is rewritten into a call of ours (a persistent id, of which the input can
-have none), so that keys are seen *before* they are hashed. Ints and tuples as keys can be made to collide,
-or to nest until the C stack ends; a flight record has only strings.
+Two steps. A scan walks the opcodes, at C speed where their size is fixed and over short strings (a record of
+2,000 collectives with stacks has 400,000), and refuses what does more than make a plain value: names to
+import, calls, extension codes, persistent ids, buffers, huge numbers and memo slots. What is left goes to C's
+unpickler, with one change: whatever makes a tuple is rewritten to make a list. A list cannot be the key of a
+dict; tuples as keys can be made to collide, or to nest until the C stack ends. What else may be a key
+(strings, bytes, numbers of 64 bits) is safe to hash; a flight record has only strings.
 
 The value may share parts, or contain itself: read it at fixed depths, do not walk it. Sets, bytearrays and
 the escaped strings of Python 2 are refused too. This module knows nothing of flight records.
@@ -13,36 +13,49 @@ the escaped strings of Python 2 are refused too. This module knows nothing of fl
 
 from __future__ import annotations
 
+import functools
 import io
 import itertools
 import pickle
 import re
+import sys
 from dataclasses import dataclass
 from typing import Final
 
 MAX_BYTES: Final = 128 << 20  # the 2,000 entries that torch keeps by default take 0.3-1 MB
 MAX_CONTAINERS: Final = 2_000_000  # 240 bytes each at most; a record has about 10 an entry
+MAX_TUPLES: Final = 200_000  # each costs a call; a record has one an entry
 _MEMO_SLOTS: Final = 1 << 22  # C's unpickler allocates up to the highest slot that is named
 _NUMBER_BYTES: Final = 9  # 64 bits and a sign
 _NUMBER_CHARACTERS: Final = 40
+_NUMBER_DIGITS: Final = 22  # of 64 bits, with a sign and Python 2's "L"
 _OPEN_AT_MOST: Final = 64  # containers open at once in what is read of a cut pickle
 
-# Opcodes of fixed size that make or move plain values; what puts items into a dict (s, u, d) ends a run.
-_RUN: Final = re.compile(
-    rb"(?:h.|[()\]}aeltN\x85-\x89\x94]|K.|M..|q.|J....|j....|r..[\x00-\x3f]\x00|G........|[012]){0,1000}",
-    re.DOTALL,
+# Opcodes of fixed size that make or move plain values, and strings of ASCII below 256 bytes, each length on
+# its own; what makes a tuple ends a run. Numbers are those of 8 bytes, the times of entries; a dict that is
+# begun, with its memo slot, goes in one piece.
+_TEXTS: Final = b"|".join(
+    re.escape(bytes([size])) + rb"\x00\x00\x00[\x00-\x7f]{%d}" % size for size in range(256)
 )
-_INTO_DICT: Final = {ord("u"): b"t\x86Q", ord("s"): b"\x86\x86Q", ord("d"): b"tN\x86Q"}
-_CLOSE: Final = b"t\x86Q"
+_RUN: Final = (
+    rb"(?:[hKq].|\}r..[\x00-\x3f]\x00\(|[()\]}aeldsuN\x88\x89\x94]|r..[\x00-\x3f]\x00|X(?:%s)|M.."
+    rb"|[Jj]....|\x8a\x08.{8}|G.{8}|[012])"
+    rb"{0,1000}%s"
+) % (_TEXTS, b"+" * (sys.version_info >= (3, 11)))  # there, it remembers no way back: a quarter of the time
+_TUPLE: Final = ord("t")
+_TUPLES: Final = frozenset(b"\x85\x86\x87")  # of one, two and three
+_INTO_LIST: Final = b"Q"  # a persistent id, of which the input can have none: a call of ours
+_CLOSE: Final = b"t\x86\x85Q"
 _STOP: Final = ord(".")
 _LONG1: Final = 0x8A
+_SIGNS: Final = (b"\x00", b"\xff")  # of a number of 64 bits in nine bytes
 _FRAME: Final = 0x95
 _STRINGS: Final = {ord("X"): 4, 0x8C: 1, 0x8D: 8}  # opcode: bytes of its length field
 _NUMBERS: Final = {_LONG1: 1, 0x8B: 4}
 _LENGTHS: Final = {**_STRINGS, **_NUMBERS, ord("B"): 4, ord("C"): 1, 0x8E: 8, ord("T"): 4, ord("U"): 1}
 _LINES: Final = frozenset(b"ILFVSgp")
 _WIDTHS: Final = {
-    **dict.fromkeys(b"()]}aeltN012\x85\x86\x87\x88\x89\x94", 1),  # met here where a run got too long
+    **dict.fromkeys(b"()]}aeldsuN012\x88\x89\x94", 1),  # met here where a run got too long
     **dict.fromkeys(b"hKq\x80", 2),
     ord("M"): 3,
     **dict.fromkeys(b"Jjr", 5),
@@ -98,7 +111,7 @@ def load_plain(data: bytes) -> Unpickled:
     try:
         _check_size(data)
         stream, is_cut = _scan(data)
-        unpickler = _Unpickler(stream, is_cut=is_cut)
+        unpickler = _Unpickler(stream)
         try:
             return Unpickled(unpickler.load())
         except (pickle.UnpicklingError, EOFError):
@@ -114,31 +127,19 @@ def load_plain(data: bytes) -> Unpickled:
 class _Unpickler(pickle.Unpickler):
     """C's unpickler, for a stream that was scanned and rewritten."""
 
-    def __init__(self, stream: bytes, *, is_cut: bool) -> None:
+    def __init__(self, stream: bytes) -> None:
         # C reads a file without peek() one opcode a call.
         super().__init__(io.BufferedReader(io.BytesIO(stream)), encoding="utf-8", errors="replace")
         self.outermost: object = None
-        self._is_cut = is_cut
 
     def find_class(self, module: str, name: str) -> object:
         raise _RefusedError(f"it names {module}.{name}")
 
-    def persistent_load(self, pid: object) -> object:
-        """Put items into a dict: ``(dict, items)``, or ``(items, None)`` for a new one."""
-        if type(pid) is not tuple:
-            raise _RefusedError("a persistent id")
-        target, items = pid if pid[1] is not None else ({}, pid[0])
-        if self._is_cut:
-            return self._close(target, items)
-        if type(target) is not dict or len(items) % 2:
-            raise pickle.UnpicklingError("items for something that is no dict")
-        keys = items[::2]
-        try:
-            "".join(keys)  # the fastest way to see whether all are strings
-        except TypeError:
-            raise _RefusedError("a dict with keys other than strings") from None
-        target.update(zip(keys, items[1::2]))  # noqa: B905  as many
-        return target
+    def persistent_load(self, pid: tuple[object, ...]) -> object:
+        """Make a list of what would be a tuple; close what a cut left open: ``((target, items),)``."""
+        if len(pid) == 1 and type(pid[0]) is tuple and pid[0]:  # no input makes a tuple in a tuple
+            return self._close(*pid[0])
+        return list(pid)
 
     def _close(self, target: object, items: tuple[object, ...]) -> object:
         """Put what a cut left open into what it belongs to; its last part may be half of a pair."""
@@ -156,32 +157,46 @@ class _Unpickler(pickle.Unpickler):
 def _check_size(data: bytes) -> None:
     if len(data) > MAX_BYTES:
         raise _RefusedError(f"{len(data)} bytes, more than {MAX_BYTES}")
-    # Counted with the bytes of operands among them: an upper bound, at C speed.
-    if (
-        len(data) > MAX_CONTAINERS
-        and sum(map(data.count, (b"]", b"}", b")", b"t", b"l", b"d", b"\x85", b"\x86", b"\x87")))
-        > MAX_CONTAINERS
-    ):
+    if len(data) > MAX_CONTAINERS and _containers(data) > MAX_CONTAINERS:
         raise _RefusedError(f"more than {MAX_CONTAINERS} containers")
+
+
+def _containers(data: bytes) -> int:
+    """No fewer than there are, at C speed: counted with the bytes of operands among them.
+
+    What is made from a mark (``t``, ``l``, ``d``, letters of any text) needs one each.
+    """
+    return len(data) - len(data.translate(None, b"(]})\x85\x86\x87"))
+
+
+@functools.cache
+def _run() -> re.Pattern[bytes]:
+    """Compiled when the first pickle is read: that takes some milliseconds."""
+    return re.compile(_RUN, re.DOTALL)
 
 
 def _scan(data: bytes) -> tuple[bytes, bool]:
     """The stream for C's unpickler, and whether the pickle was cut off: then what is open gets closed."""
     pieces: list[bytes] = []
     names: list[str] = []
-    match, size = _RUN.match, len(data)
-    start = at = 0
+    match, size = _run().match, len(data)
+    start = at = tuples = 0
     while True:
         run = match(data, at)
         at = run.end() if run else at
         if at >= size:
             break
         code = data[at]
-        if code == _LONG1 and at + 10 <= size and data[at + 1] == 8:  # noqa: PLR2004  each entry's time
-            at += 10
+        if code in _TUPLES:
+            tuples += 1
+            if tuples > MAX_TUPLES:
+                raise _RefusedError(f"more than {MAX_TUPLES} tuples")
+            at += 1
+            pieces += (data[start:at], _INTO_LIST)
+            start = at
             continue
-        if code in _INTO_DICT or code == _STOP:
-            pieces += (data[start:at], _INTO_DICT.get(code, b"."))
+        if code in (_TUPLE, _STOP):
+            pieces += (data[start:at], b"l" if code == _TUPLE else b".")
             start = at = at + 1
             if code == _STOP:
                 return b"".join(pieces), False
@@ -219,7 +234,8 @@ def _end_of(data: bytes, at: int, *, names: list[str]) -> int:
         end = at + 1 + width + length
         if at + 1 + width > size:
             return beyond
-        if code in _NUMBERS and length > _NUMBER_BYTES:
+        is_long = length == _NUMBER_BYTES and end <= size and data[end - 1 : end] not in _SIGNS
+        if code in _NUMBERS and (length > _NUMBER_BYTES or is_long):
             raise _RefusedError(f"a number of {length} bytes")
         return end
     width = _WIDTHS.get(code, 0)
@@ -231,6 +247,8 @@ def _end_of(data: bytes, at: int, *, names: list[str]) -> int:
 
 
 def _check_line(code: int, line: bytes) -> None:
+    if code in b"IL" and len(line) > _NUMBER_DIGITS:
+        raise _RefusedError(f"a number of more than {_NUMBER_DIGITS} characters")
     if code == ord("p") and not (line.isdigit() and int(line) < _MEMO_SLOTS):
         raise _RefusedError(_REFUSED[ord("r")])
     if code == ord("S") and b"\\" in line:

@@ -3,7 +3,8 @@
 It knows py-spy's field names and nothing of ranks or what a frame means. A list of several processes
 (several documents put together) is taken apart by their ids. A torn or foreign document gives the threads
 that could be read and a line about the rest. Many ranks show the same stack bytes, so frames are decoded
-once for each distinct text and shared: whoever compares stacks later can start with identity.
+once for each distinct text and shared: whoever compares stacks later can start with identity; a dump that
+shows only stacks that were seen before is not even gone through as JSON (``known_stacks``).
 """
 
 from __future__ import annotations
@@ -11,17 +12,20 @@ from __future__ import annotations
 import functools
 import json
 import re
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 from rankscope.diag.model import Frame, FrameVariables, ThreadStack
 from rankscope.diag.read import Read, StackDump
+from rankscope.diag.read.known_stacks import KnownStacks
 
 _MAIN_NAME: Final = "MainThread"
 _FIRST_OBJECT: Final = re.compile(r"[^\[]*\[\s*\{")
 _NEXT_OBJECT: Final = re.compile(r"\s*,\s*\{")
 _DISTINCT_STACKS: Final = 2048  # a bound on what is kept; 1,024 ranks of one job show some hundred
+_NUMBER: Final = 8  # bytes; the number of a stack is shorter
 _NULL: Final = msgspec.Raw(b"null")
 _Stack = tuple[tuple[Frame, ...], tuple[FrameVariables, ...]]
 
@@ -71,6 +75,7 @@ _THREAD: Final = msgspec.json.Decoder(_ThreadRecord)
 _FRAMES: Final = msgspec.json.Decoder(list[_FrameRecord])
 _VARIABLES: Final = msgspec.json.Decoder(list[_VariableRecord])
 _PROCESS: Final = msgspec.json.Decoder(_ProcessRecord)
+_KNOWN: Final = KnownStacks[_Stack]()
 _UNREADABLE: Final = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 
 
@@ -87,8 +92,8 @@ def parse_pyspy_json(data: bytes, *, pid: int) -> Read:
     """
     if not data.strip():
         return Read(problems=("py-spy: empty output",))
-    records, problems = _records(data)
-    return Read(_with_main(_threads(records, problems, pid=pid)), tuple(problems))
+    records, stacks, problems = _records(data)
+    return Read(_with_main(_threads(records, stacks, problems, pid=pid)), tuple(problems))
 
 
 def parse_pyspy_dumps(data: bytes) -> tuple[tuple[StackDump, ...], tuple[str, ...]]:
@@ -101,13 +106,13 @@ def parse_pyspy_dumps(data: bytes) -> tuple[tuple[StackDump, ...], tuple[str, ..
         One dump a process, in the order of their first threads, and a line for each thing that could not be
         read. Never raises.
     """
-    records, problems = _records(data)
+    records, stacks, problems = _records(data)
     groups: dict[int, list[_ThreadRecord]] = {}
     for record in records:
         groups.setdefault(record.pid, []).append(record)
     dumps: list[StackDump] = []
     for pid, group in groups.items():
-        threads = _with_main(_threads(group, problems, pid=pid))
+        threads = _with_main(_threads(group, stacks, problems, pid=pid))
         process = _process(bytes(group[0].process_info))
         dumps.append(
             StackDump(
@@ -123,12 +128,20 @@ def parse_pyspy_dumps(data: bytes) -> tuple[tuple[StackDump, ...], tuple[str, ..
     return tuple(dumps), tuple(problems)
 
 
-def _threads(records: list[_ThreadRecord], problems: list[str], *, pid: int) -> list[ThreadStack]:
+def _threads(
+    records: list[_ThreadRecord], stacks: Sequence[_Stack], problems: list[str], *, pid: int
+) -> list[ThreadStack]:
     threads: list[ThreadStack] = []
-    for record in records:
-        stack, problem = _stack(bytes(record.frames))
-        if problem:
-            problems.append(f"py-spy: thread {record.os_thread_id or 0}: {problem}")
+    for place, record in enumerate(records):
+        raw = bytes(record.frames)
+        if len(raw) < _NUMBER and raw.isdigit() and int(raw) < len(stacks):
+            stack = stacks[int(raw)]
+        else:
+            stack, problem = _stack(raw)
+            if problem:
+                problems.append(f"py-spy: thread {record.os_thread_id or 0}: {problem}")
+            else:
+                _KNOWN.learn(place, raw, stack)
         threads.append(_thread(record, stack, pid=pid))
     return threads
 
@@ -136,14 +149,9 @@ def _threads(records: list[_ThreadRecord], problems: list[str], *, pid: int) -> 
 def _thread(record: _ThreadRecord, stack: _Stack, *, pid: int) -> ThreadStack:
     tid = record.os_thread_id or 0
     frames, variables = stack
+    is_main = tid != 0 and tid in (pid, record.pid)
     return ThreadStack(
-        thread_id=tid,
-        name=record.thread_name,
-        frames=frames,
-        is_main=tid != 0 and tid in (pid, record.pid),
-        holds_gil=record.owns_gil,
-        active=record.active,
-        variables=variables,
+        tid, record.thread_name, frames, is_main, record.owns_gil, record.active, variables=variables
     )
 
 
@@ -165,9 +173,11 @@ def _with_main(threads: list[ThreadStack]) -> tuple[ThreadStack, ...]:
     return tuple(threads)
 
 
-def _records(data: bytes) -> tuple[list[_ThreadRecord], list[str]]:
+def _records(data: bytes) -> tuple[list[_ThreadRecord], Sequence[_Stack], list[str]]:
+    """The threads; where their frames are numbers, those of the stacks beside them."""
+    text, stacks = _KNOWN.take_out(data) or (data, ())
     try:
-        return _THREADS.decode(data), []
+        return _THREADS.decode(text), stacks, []
     except _UNREADABLE:
         pass
     try:
@@ -182,7 +192,7 @@ def _records(data: bytes) -> tuple[list[_ThreadRecord], list[str]]:
             records.append(_THREAD.decode(piece))
         except _UNREADABLE as error:
             problems.append(f"py-spy: a thread was left out ({_one_line(error)})")
-    return records, problems
+    return records, (), problems
 
 
 def _complete_objects(data: bytes) -> list[bytes]:

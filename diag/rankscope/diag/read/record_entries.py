@@ -96,8 +96,18 @@ class EntryReader:
         default_factory=dict[tuple[str, ...], tuple[str, ...]]
     )
 
-    def read(self, entry: object) -> Collective | None:
-        """One entry, ``None`` when it is not one. What it shares with other entries must stay alive."""
+    @property
+    def ops(self) -> set[str]:
+        """Every operation that was read so far."""
+        return {operation.op for operation in self._operations.values()}
+
+    def read(self, entry: object, *, is_old: bool = False) -> Collective | None:
+        """One entry, ``None`` when it is not one. What it shares with other entries must stay alive.
+
+        Args:
+            entry: as it was written.
+            is_old: whether so many came after it that its stack is wanted only if it did not end.
+        """
         if type(entry) is not dict:
             return None
         try:
@@ -105,11 +115,11 @@ class EntryReader:
         except KeyError:
             row = _older(entry)
         try:
-            return self._collective(row, entry.get("frames"))
+            return self._collective(row, entry.get("frames"), is_old=is_old)
         except (TypeError, ValueError, LookupError, AttributeError, OverflowError, RecursionError):
             return None
 
-    def _collective(self, row: tuple[Any, ...], frames: Any) -> Collective:
+    def _collective(self, row: tuple[Any, ...], frames: Any, *, is_old: bool) -> Collective:
         (seq, p2p_seq, is_p2p, name, created, started, ended, state, retired, group, pg_id) = row[:11]
         if type(name) is not str or (type(pg_id) is not int and pg_id is not None):
             raise TypeError  # a pickle may have tuples there that nest too deeply to be hashed
@@ -146,7 +156,7 @@ class EntryReader:
             _time(created) if created else 0,
             _time(started) if started else 0,
             _time(ended) if ended else 0,
-            self._stack(frames) if frames else (),
+            self._stack(frames) if frames and not (is_old and completed) else (),
             None if operation.peer is None else self._peer(operation, group_name, description),
         )
 

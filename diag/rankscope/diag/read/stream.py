@@ -67,6 +67,11 @@ class DumpStream:
     def feed(self, data: bytes) -> None:
         """Read the next piece."""
         self._size_bytes += len(data)
+        if not self._has_begun and not self._waiting and _is_pickle(data):
+            self._has_begun, self._pickle = True, []
+        if self._pickle is not None:
+            self._collect_pickle(data)
+            return
         self._waiting.append(data)
         self._waiting_bytes += len(data)
         if self._waiting_bytes < _BLOCK_BYTES:
@@ -103,7 +108,7 @@ class DumpStream:
         if not self._has_begun:
             self._has_begun = True
             block = block.removeprefix(_BYTE_ORDER_MARK)
-            if block.startswith(_PICKLE) and looks_like_record(block[:_HEAD_BYTES]):
+            if _is_pickle(block):
                 self._pickle = []
         if self._pickle is not None:
             self._collect_pickle(block)
@@ -211,3 +216,7 @@ class DumpStream:
             self._tally.note(problem)
         if record is not None:
             self._found.add_record(record)
+
+
+def _is_pickle(head: bytes) -> bool:
+    return head.startswith(_PICKLE) and looks_like_record(head[:_HEAD_BYTES])

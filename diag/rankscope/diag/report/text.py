@@ -35,11 +35,15 @@ def render_text(diagnosis: Diagnosis, *, console: Console, full: bool = False) -
     page.line(_verdict(diagnosis), style=_STYLES[diagnosis.severity])
     page.line(diagnosis.summary)
     _location(page, diagnosis)
+    if full:
+        _why(page, diagnosis)
     _waits(page, diagnosis)
     _evidence(page, diagnosis, full=full)
     _stacks(page, diagnosis, full=full)
     _unobserved(page, diagnosis)
     _limits(page, diagnosis)
+    if full:
+        _unknown_frames(page, diagnosis)
 
 
 def inert(text: str) -> str:
@@ -89,6 +93,13 @@ def _location(page: _Page, diagnosis: Diagnosis) -> None:
         page.line(place.source, indent=6)
     if diagnosis.nodes:
         page.line(f"on {', '.join(diagnosis.nodes)}", indent=2)
+
+
+def _why(page: _Page, diagnosis: Diagnosis) -> None:
+    """Which rule it was, and what would change its mind."""
+    page.line(f"by rule {diagnosis.rule}", indent=2)
+    if diagnosis.would_change:
+        page.line(f"what would change it: {diagnosis.would_change}", indent=2)
 
 
 def _waits(page: _Page, diagnosis: Diagnosis) -> None:
@@ -191,6 +202,17 @@ def _limits(page: _Page, diagnosis: Diagnosis) -> None:
     page.title("seen with limits")
     for reason, ranks in reasons.items():
         page.line(f"{'rank' if len(ranks) == 1 else 'ranks'} {fold_ranks(ranks)}: {reason}", indent=2)
+
+
+def _unknown_frames(page: _Page, diagnosis: Diagnosis) -> None:
+    """What a catalogue of the user's own could name: `function (file)` as its entries are written."""
+    if not diagnosis.unknown_frames:
+        return
+    page.title("frames that the catalogue does not know, in the threads that decide")
+    for one in diagnosis.unknown_frames:
+        who = f"{'rank' if one.count == 1 else 'ranks'} {one.ranks}"
+        place = f"{one.function} ({one.file})" if one.file else one.function
+        page.line(f"count {one.count}  {who}: {place}", indent=2)
 
 
 def _more(page: _Page, count: int, noun: str, *, indent: int = 2) -> None:

@@ -1,0 +1,175 @@
+"""Which thread of a rank decides where it stands.
+
+The main thread, or one that it waits for, or one that keeps it from running: a rank's program need not run in
+its main thread (an autograd thread's collectives, training in a thread, the owner of the GIL). Source:
+DIAGNOSIS.md, "Collecting" (the deciding thread). It knows one rank at one time and judges nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Final
+
+from msgspec.structs import replace as structs_replace
+
+from rankscope.diag.classify.catalogue import Catalogue, Label
+from rankscope.diag.classify.position import Position, SourceLine, innermost_user_frame, of_thread
+from rankscope.diag.merge.normalise import bare_function
+from rankscope.diag.model import Frame, RankSnapshot, ThreadStack
+
+Root = tuple[str, str]
+"""Function and file's name that a thread began in."""
+
+_JOINS: Final = frozenset({"join", "result"})
+# Where a main thread waits for a thread of its own process, that thread decides.
+_WAITS_FOR_THREAD: Final[frozenset[Label]] = frozenset({"backward", "lock", "exit"})
+
+
+def read_position(
+    rank: RankSnapshot,
+    *,
+    catalogue: Catalogue,
+    source_line: SourceLine,
+    programs: Collection[Root] = (),
+    main_tells: bool = True,
+) -> Position | None:
+    """Where the rank stands, ``None`` without a stack that tells it.
+
+    The main thread must be known: what other threads do is no rank's position. Of one whose dump was cut off,
+    a wait that is on the stack is known, but not that it waits in nothing.
+
+    Args:
+        rank: one rank at one time.
+        catalogue: what frames mean.
+        source_line: text of a line of a file.
+        programs: what threads of other ranks that wait for ranks began in (``program_root``): there the
+            program runs in a thread, and here in one that began in the same.
+        main_tells: whether the main threads of the ranks differ. Where all poll in one place, what their
+            program's threads do is all there is to compare.
+    """
+    if not rank.threads:
+        lent = _lent_stack(rank)
+        return of_thread(lent, None, catalogue, source_line) if lent is not None else None
+    main = next((thread for thread in rank.threads if thread.is_main), None)
+    if main is None or not (main.frames or rank.facts):
+        return None
+    position = of_thread(main, _wchan(rank), catalogue, source_line)
+    if position.waiting in ("communication", "store"):
+        return position
+    if main.is_cut:
+        return None
+    others = [t for t in rank.threads if not t.is_main and not catalogue.is_auxiliary(t)]
+    found = [of_thread(thread, None, catalogue, source_line) for thread in others]
+    if not main_tells:
+        program = [one for one in found if program_root(one, catalogue) in programs]
+        return program[0] if len(program) == 1 else position
+    return _deciding(position, found, catalogue, programs)
+
+
+def communicating_roots(
+    rank: RankSnapshot, *, catalogue: Catalogue, source_line: SourceLine
+) -> frozenset[Root]:
+    """What threads of the rank began in that are in a collective beside its main thread."""
+    others = (t for t in rank.threads if not t.is_main and not catalogue.is_auxiliary(t))
+    found = (of_thread(thread, None, catalogue, source_line) for thread in others)
+    roots = (program_root(one, catalogue) for one in found if one.waiting == "communication")
+    return frozenset(root for root in roots if root is not None)
+
+
+def _deciding(
+    position: Position, found: list[Position], catalogue: Catalogue, programs: Collection[Root]
+) -> Position:
+    """The main thread, or the one that it waits for or that keeps it from running."""
+    waits_for_thread = _waits_for_thread(position, catalogue)
+    joins = waits_for_thread and _joins(position)
+    if waits_for_thread:
+        for other in found:
+            if other.waiting == "communication":
+                return other
+    in_backward = position.waiting == "perhaps"  # it may compute itself: what other threads run says nothing
+    holder = next((other for other in found if other.thread.holds_gil), None)
+    if holder is not None and not position.thread.holds_gil and (holder.thread.active is False or joins):
+        return holder
+    if not waits_for_thread or in_backward:
+        return position
+    workers = [other for other in found if other.user_frame is not None]
+    program = [other for other in workers if program_root(other, catalogue) in programs]
+    if len(program) == 1:
+        return program[0]
+    return _of_the_worker(position, workers, catalogue, joins=joins)
+
+
+def _of_the_worker(main: Position, workers: list[Position], catalogue: Catalogue, *, joins: bool) -> Position:
+    """The program may run in a thread while the main thread only joins it, or waits for an event of it.
+
+    A thread in a wait for other ranks decides. Else, where the main thread joins one, the only one that runs,
+    or the only one there is. What a queue or a lock waits for, no stack tells: a reporter that sleeps
+    between two turns is there in most processes.
+    """
+    waiting = next((one for one in workers if one.waiting is not None), None)
+    if waiting is not None:
+        return waiting
+    leaf = main.leaf
+    if not workers or main.label == "exit" or leaf is None or catalogue.label(leaf) != "lock":
+        return main
+    if joins:
+        active = [one for one in workers if one.thread.active]
+        plain = workers if _joins_a_thread(main) else []
+        only = next((some for some in (active, plain) if len(some) == 1), None)
+        return only[0] if only else replace(main, for_thread=True)
+    # One that sleeps or waits for its turn holds nothing up.
+    busy = [one for one in workers if one.label not in ("pause", "lock")]
+    return replace(main, for_thread=True) if len(busy) > 1 else main
+
+
+def program_root(position: Position, catalogue: Catalogue) -> Root | None:
+    """The user's function that a thread began in, ``None`` for the main thread: that one is known anyway."""
+    if position.thread.is_main:
+        return None
+    outermost = innermost_user_frame(position.thread.frames[::-1], catalogue)
+    return (_function(outermost), outermost.file.rpartition("/")[2]) if outermost else None
+
+
+def _joins(position: Position) -> bool:
+    """Whether it waits for the end of a thread, or for what one was asked to do."""
+    return any(_function(frame) in _JOINS for frame in position.thread.frames)
+
+
+def _joins_a_thread(position: Position) -> bool:
+    """Whether the join is of a thread: ``result`` waits for a pool's thread, which is none of those."""
+    return any(
+        _function(frame) == "join" and frame.file.endswith("threading.py") for frame in position.thread.frames
+    )
+
+
+def _function(frame: Frame) -> str:
+    return bare_function(frame.function)
+
+
+def _lent_stack(rank: RankSnapshot) -> ThreadStack | None:
+    """The stack of a rank that no tool could read, from a child that it started with vfork.
+
+    Until it execs, such a child runs in the rank's memory while the rank waits in the kernel: a tool that
+    reads the child finds the rank's main thread, under the rank's own thread id (measured). A forked child
+    has its own.
+    """
+    for child in rank.children:
+        for thread in child.threads:
+            of_rank = thread.thread_id == rank.pid if rank.pid else len(child.threads) == 1
+            if of_rank and thread.thread_id not in (0, child.pid) and child.pid:
+                return structs_replace(thread, is_main=True)
+    return None
+
+
+def _wchan(rank: RankSnapshot) -> str | None:
+    if rank.facts is None or rank.facts.wchan is None:
+        return None
+    return "" if rank.facts.wchan == "0" else rank.facts.wchan
+
+
+def _waits_for_thread(position: Position, catalogue: Catalogue) -> bool:
+    if position.label in _WAITS_FOR_THREAD:
+        return True
+    leaf = position.leaf
+    return leaf is not None and catalogue.label(leaf) in _WAITS_FOR_THREAD

@@ -1,0 +1,68 @@
+"""Row 7 with further evidence: a link between ranks swallows what is sent, and the ranks at its ends wait.
+
+Source: DIAGNOSIS.md, row 7: "a rank only with further evidence (native state, counters)". The counters are
+the kernel's retransmission timeouts of a connection that both ranks have open.
+"""
+
+from __future__ import annotations
+
+from rankscope.diag.classify.blame import Finding, calls, pair_evidence, victim_evidence
+from rankscope.diag.classify.links import Link, read_links, shared_by, shown_pairs
+from rankscope.diag.classify.slow_limits import DEAD_RETRIES, DEAD_RETRIES_ONCE
+from rankscope.diag.classify.view import JobView
+from rankscope.diag.classify.wording import join, name_ranks, verb, wait_phrase
+from rankscope.diag.model import Confidence, Evidence
+
+
+def swallowed_packets(job: JobView) -> Finding | None:
+    """Row 7. Nothing comes through between some ranks that wait for each other in communication."""
+    if job.entered_new or job.progress is not None:
+        return None
+    looks = [one for one in (job.earlier, job.latest) if one is not None]
+    views = {view.rank: view for view in job.ranks}
+    dead = [
+        link
+        for link in read_links(looks).values()
+        if _is_dead(link) and all(views[rank].waits and not views[rank].frozen for rank in link.pair)
+    ]
+    if not dead:
+        return None
+    pairs = [link.pair for link in dead]
+    ranks = shared_by(pairs, {view.rank: view.latest.node for view in job.ranks})
+    victims = [view for view in job.ranks if view.waits and view.rank not in ranks]
+    is_one = len(ranks) == 1 or len({views[rank].latest.node for rank in ranks}) == 1 < len(pairs)
+    confidence: Confidence = "low" if not is_one else "medium" if not job.paired or job.unseen else "high"
+    causes = [job.cause(views[rank]) for rank in ranks]
+    return Finding(
+        verdict="RankCommHang",
+        kind="network",
+        severity="error",
+        confidence=confidence,
+        rule="7",
+        summary=join(
+            f"the network lets nothing through between ranks {shown_pairs(pairs)}: {name_ranks(ranks)}"
+            f" {verb(ranks, 'is', 'are')} cut off",
+            wait_phrase(calls(victims), for_whom=ranks),
+        ),
+        culprits=ranks,
+        victims=dict.fromkeys((view.rank for view in victims), ranks),
+        location=next((cause.location for cause in causes if cause.location), None),
+        evidence=(*map(_fact, dead[:16]), *victim_evidence(job.of(ranks)), *pair_evidence(job)),
+    )
+
+
+def _is_dead(link: Link) -> bool:
+    """Whether no answer came: over a pair the number of timeouts must not have fallen either."""
+    before, *after = link.retries
+    if not after:
+        return before >= DEAD_RETRIES_ONCE
+    return before > 0 and after[-1] >= max(DEAD_RETRIES, before)
+
+
+def _fact(link: Link) -> Evidence:
+    one, other = link.pair
+    return Evidence(
+        "/proc/net/tcp",
+        f"ranks {one} and {other}: {link.on_their_way[-1]} bytes not acknowledged,"
+        f" sent again {link.retries[-1]} times in a row without an answer",
+    )

@@ -1,0 +1,233 @@
+"""When a job is looked at for what is slow, and what is told: the real collector, looks that are given."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.classify_factory import a_job, a_rank
+from tests.slow_factory import judge_slow
+
+from rankscope.agent.collector import Collector
+from rankscope.agent.evidence import EvidenceTaker
+from rankscope.agent.observe import Observer
+from rankscope.agent.records import Records
+from rankscope.agent.reporter import Reporter
+from rankscope.agent.stragglers import AGAIN_AFTER, Stragglers
+from rankscope.agent.workers import Launch
+from rankscope.diag.classify import Slowdown, SlowLook
+from rankscope.diag.model import Diagnosis, JobSnapshot
+from rankscope.diag.store.job import JobFolder
+from rankscope.watchdog.observations import RankObservation
+from rankscope.watchdog.page import SlotView
+
+LAUNCH = Launch((), restart_count=0, world_size=2)
+HEALTHY = judge_slow(*(a_job(a_rank(0).but(step=at), a_rank(1).but(step=at)) for at in range(3)))
+SLOW = msgspec.structs.replace(
+    HEALTHY, verdict="RankNonCommSlow", kind="user_code", culprits=(1,), incident="i-1"
+)
+
+
+@dataclass
+class Told(Reporter):
+    """What was reported."""
+
+    slow: list[tuple[str, Slowdown | None, float]] = field(
+        default_factory=list[tuple[str, Slowdown | None, float]]
+    )
+    recovered: int = 0
+
+    def on_slow(self, diagnosis: Diagnosis, slowdown: Slowdown | None, *, seconds: float) -> None:
+        self.slow.append((diagnosis.verdict, slowdown, seconds))
+
+    def on_pace_recovered(self, diagnosis: Diagnosis) -> None:
+        self.recovered += diagnosis.incident == "i-1"
+
+
+class Looks(EvidenceTaker):
+    """Looks that are given, in place of processes."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__("run-7", Records(JobFolder(folder), lambda _text: None))
+        self.asked = 0
+        self.diagnosis = HEALTHY
+        self.waits = threading.Event()
+        self.waits.set()
+        self.is_looking = threading.Event()
+
+    def slow_looks(
+        self, launch: Launch, observer: Observer, *, pause: Callable[[float], bool]
+    ) -> tuple[JobSnapshot, ...]:
+        del launch, observer
+        self.asked += 1
+        self.is_looking.set()
+        while not self.waits.is_set():
+            if pause(0.01):
+                return ()
+        return (a_job(a_rank(0)),) * 3
+
+    def judge_slow(self, incident: str, looks: Sequence[JobSnapshot], slow: SlowLook) -> Diagnosis:
+        del incident, looks, slow
+        if self.diagnosis.summary == "broken":
+            raise ValueError
+        return self.diagnosis
+
+
+class Job:
+    """A job that makes a step every so often, observed once a second."""
+
+    def __init__(self, folder: Path, interval: float | None) -> None:
+        self.evidence, self.told, self.collector = Looks(folder), Told(), Collector()
+        self.messages: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self.stragglers = Stragglers(
+            interval,
+            evidence=self.evidence,
+            reporter=self.told,
+            collector=self.collector,
+            post=self.messages.put,
+            new_incident=lambda: "i-1",
+        )
+        self.observer = Observer(LAUNCH, None, timer_calls=dict, log_sizes=dict)
+        self.now = self.ended = 1000.0
+        self.step = 10
+        self.collector.start()
+        self.stragglers.begin(LAUNCH, self.observer, self.now)
+
+    def run(self, seconds: int, *, each: float, calm: bool = True, silent: float = 0.0) -> None:
+        """So many ticks, a second each; a look that they ask for is waited for, unless it is held up."""
+        for _ in range(seconds):
+            self.now += 1.0
+            steps = round(1 / each)
+            self.step += steps
+            self.ended += steps * each
+            self.observer.slots = {0: SlotView(0, 1, 1, self.step, int(self.ended * 1e9), 0, 0, "", None, ())}
+            asked = self.evidence.asked
+            ranks = [RankObservation(0, probed=True, step=self.step)]
+            self.stragglers.tick(self.now, ranks, silent=silent, calm=calm)
+            if self.evidence.waits.is_set():
+                self.take_in(expected=self._was_asked(asked))
+
+    def _was_asked(self, before: int) -> bool:
+        done = threading.Event()
+        self.collector.put(done.set)
+        assert done.wait(10)
+        return self.evidence.asked > before
+
+    def take_in(self, *, expected: bool) -> None:
+        if expected:
+            self.messages.get(timeout=10)()
+
+
+@pytest.fixture
+def job(tmp_path: Path, request: pytest.FixtureRequest) -> Generator[Job]:
+    made = Job(tmp_path, getattr(request, "param", None))
+    yield made
+    made.evidence.waits.set()
+    made.stragglers.end()
+    made.collector.stop(10)
+
+
+def test_a_job_at_its_own_pace_is_not_looked_at(job: Job) -> None:
+    job.run(120, each=0.2)
+    assert (job.evidence.asked, job.told.slow) == (0, [])
+
+
+def test_steps_that_take_longer_have_it_looked_at_once_and_told_once(job: Job) -> None:
+    job.evidence.diagnosis = SLOW
+    job.run(30, each=0.2)
+    job.run(60, each=0.5)
+    assert job.evidence.asked == 1
+    ((verdict, slowdown, seconds),) = job.told.slow
+    assert verdict == "RankNonCommSlow"
+    assert slowdown is not None
+    assert slowdown.now / slowdown.before == pytest.approx(2.5, rel=0.1)
+    assert seconds != 0
+
+
+def test_what_goes_on_is_looked_at_again_later_and_not_told_again(job: Job) -> None:
+    job.evidence.diagnosis = SLOW
+    job.run(30, each=0.2)
+    job.run(int(AGAIN_AFTER) + 60, each=0.5)
+    assert job.evidence.asked == 2
+    assert len(job.told.slow) == 1
+
+
+def test_what_becomes_much_worse_is_looked_at_at_once(job: Job) -> None:
+    job.run(30, each=0.2)
+    job.run(30, each=0.5)
+    job.run(30, each=1.0)
+    assert job.evidence.asked in (2, 3)  # it becomes worse step by step
+
+
+def test_longer_steps_that_nobody_is_to_blame_for_are_reported_as_that(job: Job) -> None:
+    job.run(30, each=0.2)
+    job.run(30, each=0.5)
+    assert [verdict for verdict, _, _ in job.told.slow] == ["Healthy"]
+
+
+def test_that_it_is_over_is_told(job: Job) -> None:
+    job.evidence.diagnosis = SLOW
+    job.run(30, each=0.2)
+    job.run(30, each=0.5)
+    job.run(60, each=0.2)
+    assert job.told.recovered == 1
+
+
+@pytest.mark.parametrize("trouble", [{"calm": False}, {"silent": 9.0}])
+def test_a_job_that_may_be_about_to_hang_is_left_to_those_who_look_for_that(
+    job: Job, trouble: dict[str, float]
+) -> None:
+    job.run(30, each=0.2)
+    job.run(40, each=0.5, **trouble)  # type: ignore[arg-type] # one of two
+    assert job.evidence.asked == 0
+    job.run(3, each=0.5)
+    assert job.evidence.asked == 1
+
+
+def test_a_look_gives_way_to_a_suspicion_and_is_taken_again(job: Job) -> None:
+    job.run(30, each=0.2)
+    job.evidence.waits.clear()
+    job.run(20, each=0.5)
+    assert job.evidence.is_looking.wait(10)
+    job.stragglers.give_way()
+    job.take_in(expected=True)
+    job.evidence.waits.set()
+    job.run(3, each=0.5)
+    assert job.evidence.asked == 2
+    assert len(job.told.slow) == 1
+
+
+def test_what_was_seen_of_workers_before_a_restart_is_void(job: Job) -> None:
+    job.evidence.diagnosis = SLOW
+    job.run(30, each=0.2)
+    job.evidence.waits.clear()
+    job.run(20, each=0.5)
+    assert job.evidence.is_looking.wait(10)
+    job.stragglers.begin(LAUNCH, job.observer, job.now)
+    job.take_in(expected=True)
+    assert job.told.slow == []
+
+
+def test_a_judgement_that_fails_is_not_tried_again_at_every_tick(
+    job: Job, caplog: pytest.LogCaptureFixture
+) -> None:
+    job.evidence.diagnosis = msgspec.structs.replace(SLOW, summary="broken")
+    job.run(30, each=0.2)
+    job.run(30, each=0.5)
+    assert job.evidence.asked == 1
+    assert "training is untouched" in caplog.text
+
+
+@pytest.mark.parametrize("job", [20.0], indirect=True)
+def test_with_an_interval_it_is_looked_at_whatever_its_pace(job: Job) -> None:
+    job.run(90, each=0.2)
+    assert job.evidence.asked == 4
+    assert job.told.slow == []
+    job.evidence.diagnosis = SLOW
+    job.run(60, each=0.2)
+    assert [(verdict, slowdown) for verdict, slowdown, _ in job.told.slow] == [("RankNonCommSlow", None)]
