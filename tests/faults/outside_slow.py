@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -23,27 +23,27 @@ from tests.jobs import Job, until
 _RECORD: Final = b"\x40" * 4096
 _QUICK, _SLOW = 0.002, 0.7
 _PATIENCE: Final = 60.0
-_NEIGHBOURS: Final = 8
+_NEIGHBOURS: Final = 4
+_NICE: Final = -10
 _SPIN: Final = "while True: pass"
 _spinning: dict[Path, list[subprocess.Popen[bytes]]] = {}
 
 
 @contextmanager
 def slow_source(folder: Path, draw: Draw) -> Generator[None]:
-    """A named pipe a rank, filled as fast as it is read until the drawn step, and slowly from then on."""
+    """A named pipe a rank, filled as fast as they are read until the drawn step, and slowly from then on.
+
+    One storage serves all: it is slow for all at the same time.
+    """
     pipes = [_pipe(folder / f"source-{rank}") for rank in range(draw.ranks)]
     done = threading.Event()
-    threads = [
-        threading.Thread(target=_fill, args=(pipe, draw.at, done), name="fill", daemon=True) for pipe in pipes
-    ]
-    for thread in threads:
-        thread.start()
+    filler = threading.Thread(target=_fill, args=(pipes, draw.at, done), name="fill", daemon=True)
+    filler.start()
     try:
         yield
     finally:
         done.set()
-        for thread in threads:
-            thread.join(2 * _SLOW)
+        filler.join(_PATIENCE)
         for pipe in pipes:
             os.close(pipe)
 
@@ -57,12 +57,13 @@ def _pipe(path: Path) -> int:
     return pipe
 
 
-def _fill(pipe: int, quick: int, done: threading.Event) -> None:
-    """Write a record whenever there is room; after so many only every now and then."""
+def _fill(pipes: Sequence[int], quick: int, done: threading.Event) -> None:
+    """Write a record wherever there is room; after so many each only every now and then."""
     written = 0
-    while not done.wait(_QUICK if written < quick else _SLOW):
-        with contextlib.suppress(BlockingIOError):
-            written += os.write(pipe, _RECORD) > 0
+    while not done.wait(_QUICK if written < quick * len(pipes) else _SLOW):
+        for pipe in pipes:
+            with contextlib.suppress(BlockingIOError):
+                written += os.write(pipe, _RECORD) > 0
 
 
 @contextmanager
@@ -77,20 +78,27 @@ def neighbours_end(folder: Path, _draw: Draw) -> Generator[None]:
 
 
 def start_neighbours(job: Job, draw: Draw) -> None:
-    """Put the drawn rank on a core of its own, and from the drawn step on processes that spin beside it."""
+    """Put the drawn rank on a core of its own, and from the drawn step on processes that spin beside it.
+
+    Ranks and neighbours come before whatever else this host does, where that may be asked for (root): else a
+    busy host starves all ranks alike.
+    """
     first, *others = sorted(os.sched_getaffinity(0))
     for rank in range(draw.ranks):
-        _put_on(pid_of(job, rank), {first} if rank == draw.rank else set(others or [first]))
+        pid = pid_of(job, rank)
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            _put_on(int(thread.name), {first} if rank == draw.rank else set(others or [first]))
     until(lambda: f"step {draw.at} " in job.stdout, f"step {draw.at}", seconds=_PATIENCE)
     spinning = _spinning.setdefault(job.folder, [])
     for _ in range(_NEIGHBOURS):
         process = subprocess.Popen([sys.executable, "-S", "-c", _SPIN])
-        os.sched_setaffinity(process.pid, {first})
         spinning.append(process)
+        _put_on(process.pid, {first})
 
 
-def _put_on(pid: int, cores: set[int]) -> None:
-    """All threads of a process; those to come inherit it."""
-    for thread in Path(f"/proc/{pid}/task").iterdir():
-        with contextlib.suppress(ProcessLookupError):
-            os.sched_setaffinity(int(thread.name), cores)
+def _put_on(thread: int, cores: set[int]) -> None:
+    """One thread; those that it starts inherit it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.sched_setaffinity(thread, cores)
+        with contextlib.suppress(PermissionError):
+            os.setpriority(os.PRIO_PROCESS, thread, _NICE)

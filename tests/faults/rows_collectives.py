@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.faults.draw import Draw
-from tests.faults.rows import ANYWHERE, HERE, Answer, Beside, Row, program
+from tests.faults.rows import ANYWHERE, HERE, LATEST, Answer, Beside, Row, program
 
 from rankscope.diag.ranks import fold_ranks
 
@@ -26,6 +26,9 @@ Command = Callable[[Path, Draw], list[str]]
 Guilty = Callable[[Draw], list[int]]
 _NUMBERED: Final = ("4", "8")
 """Rules for a rank that did not come: by sequence numbers, or by stacks."""
+_WARM_UP: Final = 75.0
+"""Seconds; the quiet limit is 60 s where no step was made yet, where nobody waits for anybody in a job little
+known, and where a child process is younger than the last step."""
 _CALLED: Final = ("3", "9")
 """Rules for a rank that called something else: by sequence numbers, or by stacks."""
 
@@ -79,6 +82,7 @@ def _rows(
     ranks: tuple[int, int] = (3, 8),
     zero: bool = True,
     beside: Beside | None = None,
+    within: float = LATEST,
 ) -> tuple[Row, ...]:
     """A fault in both modes: one row, or two where different rules find it."""
     expect = partial(_answer, kind=kind, function=function, line=line, guilty=guilty)
@@ -93,6 +97,7 @@ def _rows(
         most_ranks=ranks[1],
         zero=zero,
         beside=beside or Beside(),
+        within=within,
     )
     if len(set(rules)) == 1:
         return (both,)
@@ -333,6 +338,7 @@ _MEETINGS: Final = (
         line="absent",
         rules=("11", "11"),
         beside=Beside(after="rank {rank} has started", quiet=12.0),
+        within=_WARM_UP,
     ),
     *_rows(
         "lone_key",
@@ -353,6 +359,7 @@ _MEETINGS: Final = (
         rules=("10", "10"),
         guilty=_nobody,
         zero=False,
+        within=_WARM_UP,
     ),
     *_rows(
         "late_key",
@@ -446,6 +453,7 @@ _FEATURES: Final = (
         line=HERE,
         rules=_NUMBERED,
         ranks=(3, 4),
+        within=_WARM_UP,
     ),
 )
 ROWS: Final[tuple[Row, ...]] = (*_COLLECTIVES, *_SIZES, *_GROUPS, *_MESSAGES, *_MEETINGS, *_FEATURES)

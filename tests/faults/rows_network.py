@@ -57,7 +57,7 @@ ROWS: Final[tuple[Row, ...]] = (
         around=two_places,
         during=_limit,
         launch=("--no-python",),
-        beside=Beside(quiet=2.0, after="step {at}", goes_on=True, flags=("--samples=24",)),
+        beside=Beside(quiet=2.0, after="step {at}", goes_on=True, flags=("--samples=40", "--interval=0.35")),
         by_itself=True,
     ),
 )

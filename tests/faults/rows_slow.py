@@ -13,7 +13,7 @@ from typing import Final
 from tests.faults.outside_slow import neighbours_end, slow_source, start_neighbours
 from tests.faults.rows import ANYWHERE, Answer, Beside, Row, culprit, program
 
-_BESIDE: Final = Beside(quiet=1.0, after="step {at}", goes_on=True, flags=("--samples=24",))
+_BESIDE: Final = Beside(quiet=1.0, after="step {at}", goes_on=True, flags=("--samples=40", "--interval=0.35"))
 _ROW: Final = Row(
     "straggler_compute",
     "diagnosis",

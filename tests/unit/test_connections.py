@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Generator
 from contextlib import ExitStack, suppress
 
@@ -12,10 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.jobs import until
 
-from rankscope.diag.capture.connections import read_connections, read_line
+from rankscope.diag.capture.connections import ConnectionTables, read_connections, read_line
 from rankscope.diag.model import Connection
-
-INODES = frozenset({b"77"})
 
 
 @pytest.fixture(params=["127.0.0.1", "::1"])
@@ -55,19 +55,27 @@ def _of(end: socket.socket) -> Connection:
     return next(one for one in read_connections(os.getpid()) if one.local.endswith(f":{port}"))
 
 
+def test_a_process_has_none_but_its_own(ends: tuple[socket.socket, socket.socket]) -> None:
+    """Its child lives in the same network, and has not inherited them."""
+    port = ends[0].getsockname()[1]
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        tables = ConnectionTables()
+        assert any(one.local.endswith(f":{port}") for one in tables.of(os.getpid()))
+        assert not any(one.local.endswith(f":{port}") for one in tables.of(child.pid))
+
+
 def test_a_process_that_is_gone_has_none() -> None:
     assert read_connections(2**22 + 1) == ()
 
 
 def test_a_line_is_read_by_its_columns() -> None:
     line = b"  1: 0100007F:1F90 0200A8C0:C350 01 00000060:00000005 01:00000014 00000006   0 0 77 2 0000 20"
-    assert read_line(line, INODES) == Connection("127.0.0.1:8080", "192.168.0.2:50000", 96, 5, 6)
-    assert read_line(line.replace(b" 01 ", b" 06 ", 1), INODES) is None  # closed
-    assert read_line(line.replace(b" 77 ", b" 78 "), INODES) is None  # another process's
-    assert read_line(line[:60], INODES) is None
+    assert read_line(line) == (b"77", Connection("127.0.0.1:8080", "192.168.0.2:50000", 96, 5, 6))
+    assert read_line(line.replace(b" 01 ", b" 06 ", 1)) is None  # closed
+    assert read_line(line[:60]) is None
 
 
 @given(st.binary(max_size=200))
 def test_a_line_of_anything_is_no_connection_or_one(line: bytes) -> None:
-    read_line(line, INODES)
-    read_line(line + b" 01 a:b 0 0 0 0 77 ", INODES)
+    read_line(line)
+    read_line(line + b" 01 a:b 0 0 0 0 77 ")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import msgspec
 import pytest
 from tests.classify_factory import ARank, a_rank, judge, judge_still, stdlib, torch_frame, user
 from tests.slow_factory import (
+    KEY,
     Rhythm,
     connected,
     inside,
@@ -18,6 +20,7 @@ from tests.slow_factory import (
 )
 
 from rankscope.diag.classify import Slowdown
+from rankscope.diag.classify.lateness import lateness
 from rankscope.diag.model import Diagnosis, ExitFacts, JobSnapshot
 
 LOOKS = 20
@@ -91,11 +94,11 @@ def test_a_rank_that_records_call_late_and_stacks_show_waiting_is_not_named() ->
 
 
 def test_what_the_slow_rank_does_more_than_the_others_is_its_place() -> None:
-    """All ranks load a batch in half of their looks; the slow one computes besides."""
+    """All ranks load a batch at most of their looks; the slow one computes besides."""
 
     def rank(number: int, *, is_slow: bool) -> list[ARank]:
         rest = outside(number, "refine", 20) if is_slow else inside(number)
-        return [(outside(number, "load_batch", 4) if at % 2 else rest).but(step=at) for at in range(LOOKS)]
+        return [(outside(number, "load_batch", 4) if at % 9 < 5 else rest).but(step=at) for at in range(90)]
 
     found = judge_slow(*looks_of(rank(0, is_slow=False), rank(1, is_slow=True), rank(2, is_slow=False)))
     assert found.location is not None
@@ -113,8 +116,6 @@ def test_a_rank_that_computes_more_than_the_others_is_not_excused_by_a_busy_host
 
 
 def starved(*, delay: float, cpu: float) -> tuple[JobSnapshot, ...]:
-    import msgspec
-
     seen = looks(9, 1, 9)
     waited = {1: delay}
     used = {0: 0.2, 1: cpu, 2: 0.2}
@@ -160,10 +161,8 @@ def test_one_collective_a_step_does_not_bound_two_clocks() -> None:
 
 def test_who_is_late_because_it_waits_for_another_is_a_victim() -> None:
     """Rank 1 is late in its pair with 0; rank 0 therefore in its pair with 2."""
-    import msgspec
-
-    pair = Rhythm(ranks=2, late={1: 0.2}).calls()
-    between = Rhythm(ranks=2, late={0: 0.15}).calls(2)
+    pair = Rhythm(ranks=2, late={1: 0.1}).calls()
+    between = Rhythm(ranks=2, late={0: 0.3}).calls(2)
     looks_at = looks_of(*(alternating(rank, of_ten_inside=1 if rank == 1 else 8) for rank in range(3)))
     records = records_of(Rhythm(ranks=3, steps=1))
     groups = {"a": (pair, (0, 1)), "b": (between, (0, 2))}
@@ -177,6 +176,32 @@ def test_who_is_late_because_it_waits_for_another_is_a_victim() -> None:
     ]
     found = judge_slow(*with_records(looks_at, whole, whole))
     assert (found.verdict, found.culprits) == ("RankNonCommSlow", (1,))
+
+
+@pytest.mark.parametrize(
+    ("late_in", "is_slow"),
+    [
+        (lambda step: step % 10 < 9, True),
+        (lambda step: step % 2 == 0, False),  # in half of the steps
+        (lambda step: step > 92, False),  # since too short a time
+        (lambda step: step == 50, False),
+    ],
+)
+def test_late_is_who_is_last_in_most_steps(late_in: Callable[[int], bool], is_slow: bool) -> None:
+    late = Rhythm(once={step: 0.3 for step in range(100) if late_in(step)}).lateness()
+    assert (late is not None) == is_slow
+
+
+def test_who_is_last_in_most_steps_and_costs_less_than_another_does_in_the_rest_is_not_late() -> None:
+    calls = {rank: dict(of_rank) for rank, of_rank in Rhythm().calls().items()}
+    behind = 0
+    for number in range(1, 101):
+        behind += 400_000_000
+        for rank, of_rank in calls.items():
+            extra = {0: 100_000_000 * (number % 10 < 8), 1: 300_000_000 * (number % 10 >= 8)}.get(rank, 0)
+            moved = of_rank[number].created_ns + behind + extra
+            of_rank[number] = msgspec.structs.replace(of_rank[number], created_ns=moved)
+    assert lateness(KEY, calls, Rhythm().nodes) is None
 
 
 # ---- S2 ---------------------------------------------------------------------------------------------------
@@ -252,8 +277,6 @@ def test_a_job_that_communicates_much_is_not_slow_for_that(
 
 
 def test_without_the_ranks_of_other_nodes_nothing_is_said_of_the_network() -> None:
-    import msgspec
-
     seen = [msgspec.structs.replace(look, world_size=6) for look in looks(9, 9, 9)]
     assert judge_slow(*seen, slowdown=WORSE).verdict == "Healthy"
 

@@ -95,6 +95,7 @@ class Job:
         self.observer = Observer(LAUNCH, None, timer_calls=dict, log_sizes=dict)
         self.now = self.ended = 1000.0
         self.step = 10
+        self.delivers = True
         self.collector.start()
         self.stragglers.begin(LAUNCH, self.observer, self.now)
 
@@ -109,10 +110,10 @@ class Job:
             asked = self.evidence.asked
             ranks = [RankObservation(0, probed=True, step=self.step)]
             self.stragglers.tick(self.now, ranks, silent=silent, calm=calm)
-            if self.evidence.waits.is_set():
-                self.take_in(expected=self._was_asked(asked))
+            if self.evidence.waits.is_set() and self.delivers:
+                self.take_in(expected=self.was_asked(asked))
 
-    def _was_asked(self, before: int) -> bool:
+    def was_asked(self, before: int) -> bool:
         done = threading.Event()
         self.collector.put(done.set)
         assert done.wait(10)
@@ -205,9 +206,10 @@ def test_a_look_gives_way_to_a_suspicion_and_is_taken_again(job: Job) -> None:
 def test_what_was_seen_of_workers_before_a_restart_is_void(job: Job) -> None:
     job.evidence.diagnosis = SLOW
     job.run(30, each=0.2)
-    job.evidence.waits.clear()
+    job.delivers = False
     job.run(20, each=0.5)
     assert job.evidence.is_looking.wait(10)
+    assert job.was_asked(0)
     job.stragglers.begin(LAUNCH, job.observer, job.now)
     job.take_in(expected=True)
     assert job.told.slow == []

@@ -20,8 +20,6 @@ WORSE: Final = 1.2
 """Times the usual step: the design's "worsens by 20 %"."""
 WELL: Final = 1.1
 """Times the usual step up to which it is as usual again."""
-WARM_UP_STEPS: Final = 3
-"""Steps that are not looked at: memory, caches and compilers warm up, and only now are ranks in step."""
 LEAST_BASELINE: Final = (5, 15)
 """Observations and steps from which the usual step is known."""
 RECENT_SECONDS: Final = 8.0
@@ -76,7 +74,7 @@ class StepPace:
         """
         rank = self._followed(ranks)
         ended = step_times.get(rank.rank, 0.0) if rank is not None else 0.0
-        if rank is None or ended <= 0 or rank.step < WARM_UP_STEPS:
+        if rank is None or ended <= 0:
             return
         last, self._last = self._last, (rank.step, ended)
         if last is None or rank.step <= last[0] or ended <= last[1]:

@@ -197,8 +197,9 @@ def descends_from(pid: int, ancestors: Collection[int]) -> bool:
 
 def read_access(pid: int) -> Access:
     """Find out how a process may be looked at, before a tool with misleading error texts tries."""
-    status = read_file(f"/proc/{pid}/status", LONG_BYTES)
-    standings = list(_thread_standings(pid))
+    statuses = {thread_id: status for thread_id, status in _thread_statuses(pid) if status is not None}
+    standings = [_standing(status) for status in statuses.values()]
+    status = statuses.get(pid)
     return Access(
         may_trace=_may_trace(pid),
         # Not the owner of /proc/<pid>: that is root for a process that is not dumpable.
@@ -277,15 +278,16 @@ def _thread_ids(pid: int) -> list[int] | None:
         return None
 
 
-def _thread_standings(pid: int) -> Iterator[tuple[str, int]]:
-    """State letter and pending signals of each thread."""
+def _thread_statuses(pid: int) -> Iterator[tuple[int, bytes | None]]:
     for thread_id in _thread_ids(pid) or ():
-        status = read_file(f"/proc/{pid}/task/{thread_id}/status", LONG_BYTES)
-        if status is None:
-            continue
-        at = status.find(b"\nState:\t") + 8
-        pending = status_number(status, b"\nSigPnd:", 16) | status_number(status, b"\nShdPnd:", 16)
-        yield status[at : at + 1].decode("ascii", "replace"), pending
+        yield thread_id, read_file(f"/proc/{pid}/task/{thread_id}/status", LONG_BYTES)
+
+
+def _standing(status: bytes) -> tuple[str, int]:
+    """State letter and pending signals of a thread."""
+    at = status.find(b"\nState:\t") + 8
+    pending = status_number(status, b"\nSigPnd:", 16) | status_number(status, b"\nShdPnd:", 16)
+    return status[at : at + 1].decode("ascii", "replace"), pending
 
 
 def _index(table: Mapping[int, ProcessEntry]) -> Callable[[int], Sequence[int]]:

@@ -22,7 +22,9 @@ def read_file(path: str, size_bytes: int = SHORT_BYTES) -> bytes | None:
     except OSError:
         return None
     try:
-        return os.read(fd, size_bytes)
+        data = os.read(fd, SHORT_BYTES)
+        # Rarely more: room for it would be asked of the kernel each time.
+        return data if len(data) < SHORT_BYTES else data + os.read(fd, size_bytes - SHORT_BYTES)
     except OSError:
         return None
     finally:

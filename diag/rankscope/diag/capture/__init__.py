@@ -1,19 +1,18 @@
 """Take a snapshot of the ranks of this host: facts, stacks, record and children of each, in parallel.
 
-The ranks come first, bounded by the cores (a tool that waits for a core holds its target stopped); their
-child processes get what time is left. Every rank that was asked for is in the answer, in the order asked:
-one that could not be read says why, and no stack is ever invented. This room does not know how ranks are
-found nor what their stacks mean.
+The ranks come first, as many at a time as there are cores (a tool that waits for a core holds its target
+stopped); their child processes get what time is left. Every rank that was asked for is in the answer, in the
+order asked: one that could not be read says why, and no stack is ever invented. This room does not know how
+ranks are found nor what their stacks mean.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
@@ -22,13 +21,13 @@ import msgspec
 
 from rankscope.diag import proc
 from rankscope.diag.capture.answers import Folders
-from rankscope.diag.capture.connections import read_connections
+from rankscope.diag.capture.connections import ConnectionTables
 from rankscope.diag.capture.guard import Guard
 from rankscope.diag.capture.plan import BACKENDS, GONE, Backend
 from rankscope.diag.capture.process import Captured, Toolbox, capture_process, find_tools
 from rankscope.diag.capture.record import KEPT_ENTRIES, Recorded, read_recorded
 from rankscope.diag.capture.slow_tools import SlowTools
-from rankscope.diag.model import ChildSnapshot, Connection, ExitFacts, Progress, RankSnapshot
+from rankscope.diag.model import ChildSnapshot, ExitFacts, Progress, RankSnapshot
 
 CAPTURE_TOOLS: Final = frozenset({"py-spy", "pystack"})
 """The kernel's names of the tools that hold a process while they read it."""
@@ -38,6 +37,7 @@ _MAX_LISTED: Final = 64
 _MAX_PARALLEL: Final = 16
 _Asked = TypeVar("_Asked")
 _Answer = TypeVar("_Answer")
+_Done = TypeVar("_Done")
 
 __all__ = ["CAPTURE_TOOLS", "MAX_CHILDREN", "Target", "capture_ranks"]
 
@@ -118,39 +118,44 @@ def capture_ranks(
             backends=backends,
             guard=guard,
             slow=slow,
-            cores=threading.Semaphore(_cores()),
         )
-        snapshots = _in_parallel(
-            lambda target: _capture_rank(
-                target, folders, tools=tools, deadline=deadline, kept_entries=kept_entries if record else None
+        looks = _looks(targets, folders)
+        others = frozenset(target.pid for target in targets) | {os.getpid()}
+        tables = ConnectionTables()
+        seen = _in_parallel(
+            lambda look: _capture_rank(
+                look, tools=tools, deadline=deadline, kept_entries=kept_entries if record else None
             ),
-            targets,
+            looks,
             guard,
+            most=len(targets),
+            then=lambda seen: _finished(seen, others if children else None, tables),
         )
-        if not children:
-            return snapshots
-        answers = {target.pid: target.answers for target in targets}
-        return _with_children(snapshots, answers, folders, tools=tools, deadline=deadline)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))
+        return _with_children(seen, tools=tools, deadline=deadline)
 
 
 def _in_parallel(
-    task: Callable[[_Asked], _Answer], asked: Sequence[_Asked], guard: Guard | None
-) -> tuple[_Answer, ...]:
+    task: Callable[[_Asked], _Answer],
+    asked: Iterable[_Asked],
+    guard: Guard | None,
+    *,
+    most: int,
+    then: Callable[[_Answer], _Done],
+) -> list[_Done]:
     """Answers in the order asked; the threads have ended when this returns, as each task has a deadline.
 
-    When the user gives up meanwhile (Ctrl-C), the tools that run are ended.
+    What is asked is worked out, and what comes is gone over, in this thread while the tools run: between two
+    tools of a thread a core has nothing to do. When the user gives up meanwhile (Ctrl-C), the tools that run
+    are ended.
     """
-    if not asked:
-        return ()
-    # One more than tools may run: what is read before and after a tool fills the gaps between two.
-    workers = min(len(asked), _cores() + 1, _MAX_PARALLEL)
+    if not most:
+        return []
+    workers = min(most, len(os.sched_getaffinity(0)), _MAX_PARALLEL)
     pool = ThreadPoolExecutor(workers, thread_name_prefix="rankscope-capture")
     try:
-        return tuple(pool.map(task, asked))
+        running = [pool.submit(task, one) for one in list(asked)]
+        wait(running)  # woken once: this thread would want the interpreter from those that start tools
+        return [then(one.result()) for one in running]
     except BaseException:
         if guard is not None:
             guard.cancel()
@@ -159,30 +164,43 @@ def _in_parallel(
         pool.shutdown(cancel_futures=True)
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """A rank to look at, with what its environment says."""
+
+    target: Target
+    environ: Mapping[str, str] | None = None
+    folders: tuple[str, ...] = ()
+
+
+def _looks(targets: Iterable[Target], places: Folders) -> Iterator[_Look]:
+    for target in targets:
+        if target.pid > 0:
+            environ = proc.environ(target.pid)
+            yield _Look(target, environ, places.of(target.pid, target.answers, environ))
+        else:
+            yield _Look(target)
+
+
 def _capture_rank(
-    target: Target, places: Folders, *, tools: Toolbox, deadline: float, kept_entries: int | None
-) -> RankSnapshot:
+    look: _Look, *, tools: Toolbox, deadline: float, kept_entries: int | None
+) -> tuple[_Look, RankSnapshot]:
     """One rank; ``kept_entries`` is ``None`` when its record is not wanted."""
-    captured, recorded = Captured(None, reason=GONE), Recorded()
-    connections: tuple[Connection, ...] = ()
+    captured, recorded, target = Captured(None, reason=GONE), Recorded(), look.target
     if target.pid > 0:
-        environ = proc.environ(target.pid)
-        folders = places.of(target.pid, target.answers, environ)
         captured = capture_process(
-            target.pid, tools=tools, deadline=deadline, start_ticks=target.start_ticks, folders=folders
+            target.pid, tools=tools, deadline=deadline, start_ticks=target.start_ticks, folders=look.folders
         )
-        if captured.facts is not None:
-            connections = read_connections(target.pid)
         if kept_entries is not None and captured.facts is not None:
             recorded = read_recorded(
                 captured.facts,
                 rank=target.rank,
-                folders=folders,
-                environ=environ,
+                folders=look.folders,
+                environ=look.environ,
                 deadline=deadline,
                 kept_entries=kept_entries,
             )
-    return RankSnapshot(
+    return look, RankSnapshot(
         rank=target.rank,
         node=target.node,
         pid=target.pid,
@@ -198,29 +216,29 @@ def _capture_rank(
         record=recorded.record,
         server_answers=recorded.server_answers,
         wait_counters=recorded.wait_counters,
-        connections=connections,
     )
 
 
+def _finished(
+    seen: tuple[_Look, RankSnapshot], others: frozenset[int] | None, tables: ConnectionTables
+) -> tuple[RankSnapshot, list[_Child]]:
+    """The rank with its connections, and its children but ``others``; ``None``: children are not wanted."""
+    look, snapshot = seen
+    if snapshot.facts is None:
+        return snapshot, []
+    snapshot = msgspec.structs.replace(snapshot, connections=tables.of(snapshot.pid))
+    return snapshot, _children_of(snapshot, look.folders, others) if others is not None else []
+
+
 def _with_children(
-    snapshots: tuple[RankSnapshot, ...],
-    answers: Mapping[int, str],
-    places: Folders,
-    *,
-    tools: Toolbox,
-    deadline: float,
+    seen: Sequence[tuple[RankSnapshot, list[_Child]]], *, tools: Toolbox, deadline: float
 ) -> tuple[RankSnapshot, ...]:
-    # The other ranks, and this process with the tools it runs, belong to no rank.
-    others = frozenset(snapshot.pid for snapshot in snapshots) | {os.getpid()}
-    of_rank = [
-        _children_of(snapshot, answers.get(snapshot.pid, ""), places, others=others) for snapshot in snapshots
-    ]
-    asked = [child for found in of_rank for child in found]
+    asked = [child for _, found in seen for child in found]
     task = partial(_capture_child, tools=tools, deadline=deadline)
-    done = iter(_in_parallel(task, asked, tools.guard))
+    done = iter(_in_parallel(task, asked, tools.guard, most=len(asked), then=lambda child: child))
     return tuple(
         msgspec.structs.replace(snapshot, children=tuple(next(done) for _ in found)) if found else snapshot
-        for snapshot, found in zip(snapshots, of_rank, strict=True)
+        for snapshot, found in seen
     )
 
 
@@ -233,13 +251,10 @@ class _Child:
     sampled: bool
 
 
-def _children_of(
-    snapshot: RankSnapshot, answers: str, places: Folders, *, others: frozenset[int]
-) -> list[_Child]:
-    if snapshot.facts is None or proc.start_ticks(snapshot.pid) != snapshot.start_ticks:
+def _children_of(snapshot: RankSnapshot, folders: tuple[str, ...], others: frozenset[int]) -> list[_Child]:
+    if proc.start_ticks(snapshot.pid) != snapshot.start_ticks:
         return []
     found = proc.descendants(snapshot.pid, without=others)[:_MAX_LISTED]
-    folders = places.of(snapshot.pid, answers, proc.environ(snapshot.pid)) if found else ()
     return [
         _Child(pid, started, snapshot.pid, folders, sampled=place < MAX_CHILDREN)
         for place, pid in enumerate(found)

@@ -17,7 +17,7 @@ import re
 import signal
 import stat
 import time
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -39,8 +39,8 @@ _DUMP_SECONDS: Final = 2.0
 _MOST_BYTES: Final = 1 << 24
 _TGKILL: Final = {"x86_64": 234, "aarch64": 131}
 _ROOTS: Final = (os.environ.get("XDG_RUNTIME_DIR", ""), "/dev/shm")  # noqa: S108 - private folders below
-_BELOW: Final = "rankscope-agent-*/answers"
-"""Where agents' run-time folders lie (``agent.runtime``)."""
+_AGENTS: Final = "rankscope-agent-"
+"""Where agents' run-time folders lie, and how their names begin (``agent.runtime``)."""
 _HEADER: Final = re.compile(rb"^(?:Current thread|Thread) 0x([0-9a-fA-F]+)", re.MULTILINE)
 
 
@@ -74,8 +74,10 @@ def find_answering(
         folders: private folders to look in (``Folders.of``).
         forked_from: the rank whose child it is: a forked one has the rank's handler, file and descriptor.
     """
+    if not folders:
+        return None
     status = read_file(f"/proc/{pid}/status", LONG_BYTES)
-    if not folders or status is None or not status_number(status, b"\nSigCgt:", 16) & _BIT:
+    if status is None or not status_number(status, b"\nSigCgt:", 16) & _BIT:
         return None
     owner = forked_from or pid
     owner_ticks = proc.start_ticks(owner) if forked_from else start_ticks
@@ -116,17 +118,23 @@ class Folders:
         if named or folder:
             return (named or beyond_root(pid, folder),)
         if self._all is None:
-            found = (path for root in _ROOTS if root for path in Path(root).glob(_BELOW))
-            owned = ((str(path), _private_owner(path)) for path in found)
+            owned = ((path, _private_owner(path)) for path in _agents_folders())
             self._all = tuple((path, owner) for path, owner in owned if owner is not None)
-        owners = _owners(pid)
+        owners = _owners(pid) if self._all else frozenset[int]()
         return tuple(path for path, owner in self._all if owner in owners)
 
 
-def _private_owner(folder: Path) -> int | None:
+def _agents_folders() -> Iterator[str]:
+    for root in filter(None, _ROOTS):
+        with contextlib.suppress(OSError):
+            names = os.listdir(root)  # noqa: PTH208 - hot path
+            yield from (f"{root}/{name}/answers" for name in names if name.startswith(_AGENTS))
+
+
+def _private_owner(folder: str) -> int | None:
     """Who a private folder belongs to, ``None`` when others may write there: anybody may make such names."""
     with contextlib.suppress(OSError):
-        found = folder.lstat()
+        found = os.lstat(folder)
         if stat.S_ISDIR(found.st_mode) and not found.st_mode & 0o022:
             return found.st_uid
     return None

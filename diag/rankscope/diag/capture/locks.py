@@ -43,9 +43,10 @@ def process_lock(pid: int, *, deadline: float, folder: Path | None = None) -> Ge
         there is no place for locks at all: a tool that then meets another one gets EPERM, which is
         answered like a lost lock.
     """
-    path = (folder or lock_folder()) / f"{pid}.lock"
+    private = str(folder or lock_folder())
+    path = f"{private}/{pid}.lock"
     try:
-        _make_private(path.parent)
+        _make_private(private)
         fd = _acquire(path, deadline)
     except OSError:
         yield True
@@ -57,19 +58,23 @@ def process_lock(pid: int, *, deadline: float, folder: Path | None = None) -> Ge
         yield True
     finally:
         # Removed while held; _acquire sees by the inode that the file it got is no longer the lock.
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)  # noqa: PTH108 - hot path, as below
         os.close(fd)
 
 
-def _make_private(folder: Path) -> None:
-    with contextlib.suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    found = folder.lstat()
+def _make_private(folder: str) -> None:
+    try:
+        found = os.lstat(folder)
+    except FileNotFoundError:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder, mode=0o700)  # noqa: PTH102
+        found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
         raise PermissionError(f"{folder} is not a private folder of this user")
 
 
-def _acquire(path: Path, deadline: float) -> int | None:
+def _acquire(path: str, deadline: float) -> int | None:
     while True:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
@@ -84,8 +89,8 @@ def _acquire(path: Path, deadline: float) -> int | None:
             time.sleep(_POLL_SECONDS)
 
 
-def _is_still(path: Path, fd: int) -> bool:
+def _is_still(path: str, fd: int) -> bool:
     try:
-        return path.stat().st_ino == os.fstat(fd).st_ino
+        return os.stat(path).st_ino == os.fstat(fd).st_ino  # noqa: PTH116
     except FileNotFoundError:
         return False

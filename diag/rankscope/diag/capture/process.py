@@ -7,7 +7,6 @@ cannot be read: the answer is a reason. It must not know what a rank is.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -59,8 +58,6 @@ class Toolbox:
         backends: those that may be used.
         guard: looks after tools should this process be killed, ``None`` for nobody.
         slow: remembers tools that do not answer, ``None`` for nobody.
-        cores: a place for each tool that may run at the same time, ``None`` for no bound: one that waits
-            for a core holds its target stopped.
     """
 
     pyspy: str | None = None
@@ -72,7 +69,6 @@ class Toolbox:
     backends: Sequence[Backend] = BACKENDS
     guard: Guard | None = None
     slow: SlowTools | None = None
-    cores: threading.Semaphore | None = None
 
     @property
     def present(self) -> frozenset[Backend]:
@@ -209,15 +205,7 @@ class _Look:
     def _try(self, step: Step, *, is_last: bool) -> _Outcome:
         if step.tool == "faulthandler":
             return self._ask(step, self._limit(is_last=is_last))
-        cores = self._tools.cores
-        if cores is None:
-            return self._run(step, is_last=is_last)
-        if not cores.acquire(timeout=max(0.0, self._deadline - time.monotonic())):
-            return _Outcome(reason=OUT_OF_TIME)
-        try:
-            return self._run(step, is_last=is_last)
-        finally:
-            cores.release()
+        return self._run(step, is_last=is_last)
 
     def _limit(self, *, is_last: bool) -> float:
         now = time.monotonic()

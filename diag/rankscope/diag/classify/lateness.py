@@ -24,7 +24,6 @@ from rankscope.diag.classify.slow_limits import (
     LEAST_OF_ALL,
     LEAST_SHARE,
     LEAST_TIMES,
-    MOST_AT_ONCE,
     MOST_STEPS,
     ONSET_GAPS,
     PARTS,
@@ -301,7 +300,7 @@ def _late(key: GroupKey, arrivals: _Arrivals, accused: _Accused) -> Lateness | N
     lost = sum(noticeable)
     if window <= 0 or lost < LEAST_SHARE * window or not _most_steps(arrivals.likes, gaps):
         return None
-    if max(noticeable) > MOST_AT_ONCE * lost or not _all_along(gaps, accused.all_gaps):
+    if not _all_along(gaps, accused.all_gaps):
         return None
     if accused.is_across and not _resync(gaps):
         return None

@@ -27,11 +27,9 @@ LEAST_SHARE: Final = 0.15
 sixth of its time."""
 LEAST_OF_ALL: Final = 0.75
 """Of all waiting for a last member: ranks that are late in turn are an uneven load, and fair."""
-MOST_AT_ONCE: Final = 1 / 3
-"""Of its own: more is one event (a checkpoint, a spike), not a pace."""
 PARTS: Final = 3
-"""Parts of the window in each of which it must be the one that is waited for (counted: without it, ranks
-that draw their steps from a heavy-tailed distribution are named in 3 of 1000 windows, with it in none)."""
+"""Parts of the window in each of which it must be the one that is waited for, and as long as in the others:
+what is in one part only is an event (a checkpoint, a spike), not a pace."""
 RESYNCED: Final = 0.8
 """Across hosts, of the noticeable waits: so many must be over at the next collective. Ranks that left one
 together come to the next together; where they do not, calls are asynchronous and prove no offset (counted:
