@@ -37,7 +37,6 @@ _MAX_LISTED: Final = 64
 _MAX_PARALLEL: Final = 16
 _Asked = TypeVar("_Asked")
 _Answer = TypeVar("_Answer")
-_Done = TypeVar("_Done")
 
 __all__ = ["CAPTURE_TOOLS", "MAX_CHILDREN", "Target", "capture_ranks"]
 
@@ -119,43 +118,36 @@ def capture_ranks(
             guard=guard,
             slow=slow,
         )
-        looks = _looks(targets, folders)
-        others = frozenset(target.pid for target in targets) | {os.getpid()}
-        tables = ConnectionTables()
+        # Before and after all tools, not between two of them: a core would have nothing to do meanwhile.
+        looks = list(_looks(targets, folders))
         seen = _in_parallel(
             lambda look: _capture_rank(
                 look, tools=tools, deadline=deadline, kept_entries=kept_entries if record else None
             ),
             looks,
             guard,
-            most=len(targets),
-            then=lambda seen: _finished(seen, others if children else None, tables),
         )
-        return _with_children(seen, tools=tools, deadline=deadline)
+        others = frozenset(target.pid for target in targets) | {os.getpid()} if children else None
+        tables = ConnectionTables()
+        finished = [_finished(one, others, tables) for one in seen]
+        return _with_children(finished, tools=tools, deadline=deadline)
 
 
 def _in_parallel(
-    task: Callable[[_Asked], _Answer],
-    asked: Iterable[_Asked],
-    guard: Guard | None,
-    *,
-    most: int,
-    then: Callable[[_Answer], _Done],
-) -> list[_Done]:
+    task: Callable[[_Asked], _Answer], asked: Sequence[_Asked], guard: Guard | None
+) -> list[_Answer]:
     """Answers in the order asked; the threads have ended when this returns, as each task has a deadline.
 
-    What is asked is worked out, and what comes is gone over, in this thread while the tools run: between two
-    tools of a thread a core has nothing to do. When the user gives up meanwhile (Ctrl-C), the tools that run
-    are ended.
+    When the user gives up meanwhile (Ctrl-C), the tools that run are ended.
     """
-    if not most:
+    if not asked:
         return []
-    workers = min(most, len(os.sched_getaffinity(0)), _MAX_PARALLEL)
+    workers = min(len(asked), len(os.sched_getaffinity(0)), _MAX_PARALLEL)
     pool = ThreadPoolExecutor(workers, thread_name_prefix="rankscope-capture")
     try:
-        running = [pool.submit(task, one) for one in list(asked)]
+        running = [pool.submit(task, one) for one in asked]
         wait(running)  # woken once: this thread would want the interpreter from those that start tools
-        return [then(one.result()) for one in running]
+        return [one.result() for one in running]
     except BaseException:
         if guard is not None:
             guard.cancel()
@@ -235,7 +227,7 @@ def _with_children(
 ) -> tuple[RankSnapshot, ...]:
     asked = [child for _, found in seen for child in found]
     task = partial(_capture_child, tools=tools, deadline=deadline)
-    done = iter(_in_parallel(task, asked, tools.guard, most=len(asked), then=lambda child: child))
+    done = iter(_in_parallel(task, asked, tools.guard))
     return tuple(
         msgspec.structs.replace(snapshot, children=tuple(next(done) for _ in found)) if found else snapshot
         for snapshot, found in seen
