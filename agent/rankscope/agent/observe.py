@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypedDict
+from typing import Final, Protocol, TypedDict
 
 from rankscope.agent.counters import Counters, ProcessCounters
 from rankscope.agent.workers import Launch, WorkerRef
@@ -28,16 +28,27 @@ class Slots(Protocol):
         ...
 
 
+_LOADER_WORKER: Final = "pt_data_worker"
+"""The kernel's name that torch gives to a loader's worker."""
+_SPAWNED: Final = "multiprocessing."
+"""In the command line of a child that ``spawn`` or a fork server made."""
+
+
 @dataclass(slots=True)
 class _ChildTotals:
-    """Counters of a rank's children that only ever grow: a child seen for the first time adds nothing."""
+    """Counters of a rank's children that only ever grow: a child seen for the first time adds nothing.
+
+    Attributes:
+        youngest_born: when the youngest loader worker, or other child that runs Python for it, was started.
+    """
 
     cpu_seconds: float = 0.0
     io_bytes: int = 0
     youngest_born: float | None = None
     seen: dict[tuple[int, int], ProcessFacts] = field(default_factory=dict)
+    workers: dict[tuple[int, int], bool] = field(default_factory=dict)
 
-    def update(self, pids: Iterable[int], now: float) -> None:
+    def update(self, rank_pid: int, pids: Iterable[int], now: float) -> None:
         found: dict[tuple[int, int], ProcessFacts] = {}
         for pid in pids:
             facts = proc.read_facts(pid, now=now)
@@ -50,9 +61,25 @@ class _ChildTotals:
                 self.io_bytes += max(0, facts.io_bytes - before.io_bytes)
             found[identity] = facts
         self.seen = found
+        rank_command = proc.command_line(rank_pid) if found else ()
+        self.workers = {one: self._is_worker(one, facts, rank_command) for one, facts in found.items()}
         # Unix birth times on the monotonic axis: comparable with the detector's clock.
         offset = time.time() - now
-        self.youngest_born = max((facts.started - offset for facts in found.values()), default=None)
+        self.youngest_born = max(
+            (facts.started - offset for one, facts in found.items() if self.workers[one]), default=None
+        )
+
+    def _is_worker(
+        self, identity: tuple[int, int], facts: ProcessFacts, rank_command: tuple[str, ...]
+    ) -> bool:
+        """Whether a child runs the rank's own code: no compiler, no shell."""
+        # Looked at again while it seems so: a fork that will run another program has the rank's command line.
+        if not self.workers.get(identity, True):
+            return False
+        command = proc.command_line(facts.pid)
+        if facts.comm == _LOADER_WORKER or command == rank_command:
+            return True
+        return any(_SPAWNED in argument for argument in command)
 
 
 def _cpu(facts: ProcessFacts) -> float:
@@ -174,7 +201,7 @@ class Observer:
             return RankObservation(rank=worker.rank, alive=False, state="X", probed=probed, **_of_slot(slot))
         children = self._children.setdefault(worker.rank, _ChildTotals())
         if with_children:
-            children.update(proc.descendants(pid), now)
+            children.update(pid, proc.descendants(pid), now)
         return RankObservation(
             rank=worker.rank,
             alive=counters.state not in "ZX",

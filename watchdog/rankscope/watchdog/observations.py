@@ -38,7 +38,7 @@ class RankObservation:
         switches: voluntary context switches of the main thread.
         io_bytes: read and written by the main thread.
         children_cpu_seconds: of its child processes; children_io_bytes what they read and wrote.
-        youngest_child_born: when its youngest child process started, ``None`` without children.
+        youngest_child_born: when its youngest child started that runs its code, ``None`` without one.
         log_bytes: size of its log files.
     """
 
