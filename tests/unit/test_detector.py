@@ -128,6 +128,18 @@ def test_a_thread_that_wakes_for_the_gil_only_is_quiet_when_not_even_the_probe_g
     assert job.last(Confirmed).sink_class == "quiet"
 
 
+def test_a_rank_whose_page_stands_still_in_a_collective_while_it_computes_is_waited_for() -> None:
+    job = Job()
+    job.train(10)
+    for rank in range(3):
+        group = job.ranks[rank].groups[0]
+        job.ranks[rank] = replace(job.ranks[rank], groups=(group._replace(enqueued=group.enqueued + 1),))
+    job.ranks[1] = replace(job.ranks[1], beat_ns=5)
+    job.run(45, working(1))
+    confirmed = job.last(Confirmed)
+    assert (confirmed.suspects, confirmed.waiting, confirmed.sink_class) == ((1,), (0, 2), "busy")
+
+
 def test_a_polling_rank_whose_probe_beats_is_polling() -> None:
     job = Job()
     job.train(10)

@@ -65,7 +65,13 @@ def judge(
         rank.rank: sink_class(earlier.get(rank.rank, rank), rank, seconds=seconds, captures=captures)
         for rank in alive
     }
-    waiting = waiting_ranks(alive)
+    # What a page says of groups is as old as its beat: the rank may have left the collective since.
+    held = {
+        rank.rank
+        for rank in alive
+        if classes[rank.rank] != "frozen" and _is_held(earlier.get(rank.rank, rank), rank, seconds)
+    }
+    waiting = waiting_ranks(alive) - held
     # A quiet thread in a communication call waits too: P2P and gloo's barrier are in no counter.
     waiting |= {rank for rank in communicating if classes.get(rank) == "quiet"}
     sinks = _sinks(now, waiting)
