@@ -23,7 +23,7 @@ from tests.jobs import Job, until
 _RECORD: Final = b"\x40" * 4096
 _QUICK, _SLOW = 0.002, 0.7
 _PATIENCE: Final = 60.0
-_NEIGHBOURS: Final = 4
+_NEIGHBOURS: Final = 6
 _NICE: Final = -10
 _SPIN: Final = "while True: pass"
 _spinning: dict[Path, list[subprocess.Popen[bytes]]] = {}
@@ -91,7 +91,7 @@ def start_neighbours(job: Job, draw: Draw) -> None:
     until(lambda: f"step {draw.at} " in job.stdout, f"step {draw.at}", seconds=_PATIENCE)
     spinning = _spinning.setdefault(job.folder, [])
     for _ in range(_NEIGHBOURS):
-        process = subprocess.Popen([sys.executable, "-S", "-c", _SPIN])
+        process = subprocess.Popen([sys.executable, "-S", "-c", _SPIN], start_new_session=True)
         spinning.append(process)
         _put_on(process.pid, {first})
 
@@ -100,5 +100,7 @@ def _put_on(thread: int, cores: set[int]) -> None:
     """One thread; those that it starts inherit it."""
     with contextlib.suppress(ProcessLookupError):
         os.sched_setaffinity(thread, cores)
-        with contextlib.suppress(PermissionError):
+        with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, thread, _NICE)
+            # Where sessions share the cores (CONFIG_SCHED_AUTOGROUP), a session has a priority of its own.
+            Path(f"/proc/{thread}/autogroup").write_text(str(_NICE))

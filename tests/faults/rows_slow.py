@@ -45,7 +45,7 @@ ROWS: Final[tuple[Row, ...]] = (
         # Nothing in the program is at fault: no kind, and any line.
         expected=culprit("RankNonCommSlow", "none", ANYWHERE, rule="S1"),
         command=program(
-            "paced_job.py", "--fault=none", "--rank={rank}", "--at={at}", "--work=0.03", "--step-time=0.15"
+            "paced_job.py", "--fault=none", "--rank={rank}", "--at={at}", "--work=0.05", "--step-time=0.1"
         ),
         renames=(),
         most_ranks=3,

@@ -414,3 +414,20 @@ def test_a_dead_connection_of_a_rank_that_does_not_wait_is_not_the_reason() -> N
     found = judge(connected(first, dead), connected(last, dead), silent=12.0)
     assert (found.verdict, found.culprits) == ("RankNonCommHang", (1,))
     assert judge_still(*ranks).culprits == (1,)
+
+
+def test_a_slow_rank_that_runs_python_at_its_own_line_is_in_no_loop() -> None:
+    """Where it owns the GIL at some looks and not at others, it is one place all the same."""
+
+    def rank(number: int, *, is_slow: bool) -> list[ARank]:
+        rest = outside(number, "refine", 20) if is_slow else inside(number)
+        return [
+            (outside(number, "main", 4) if at % 9 < 4 else rest.but(gil=at % 2 == 0, active=at % 2 == 0)).but(
+                step=at
+            )
+            for at in range(90)
+        ]
+
+    found = judge_slow(*looks_of(rank(0, is_slow=False), rank(1, is_slow=True), rank(2, is_slow=False)))
+    assert found.location is not None
+    assert (found.culprits, found.kind, found.location.function) == ((1,), "user_code", "refine")

@@ -10,7 +10,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rankscope.diag.classify.activity import UNKNOWN
 from rankscope.diag.classify.blame import Finding
@@ -26,7 +26,10 @@ from rankscope.diag.classify.slow_limits import (
 )
 from rankscope.diag.classify.view import JobView
 from rankscope.diag.classify.wording import join, name_ranks
-from rankscope.diag.model import Evidence, JobSnapshot, Kind, Location
+from rankscope.diag.model import Evidence, JobSnapshot, Location
+
+_Function = tuple[str, str]
+"""Name and file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +109,12 @@ def _is_less(slow: RankLooks, other: RankLooks) -> bool:
 
 
 def causes_outside(job: JobView, looks: RankLooks) -> tuple[Cause, ...]:
-    """What a rank does at the looks that it is not in communication."""
-    return tuple(cause_of(one, catalogue=job.catalogue, source_line=job.source_line) for one in looks.outside)
+    """What a rank does at the looks that it is not in communication.
+
+    One that runs at a line of the user's own code computes there: it comes back, so it is in no endless loop.
+    """
+    causes = (cause_of(one, catalogue=job.catalogue, source_line=job.source_line) for one in looks.outside)
+    return tuple(replace(one, kind="user_code") if one.kind == "python_loop" else one for one in causes)
 
 
 def more_than_others(job: JobView, ranks: Collection[int], looks: Mapping[int, RankLooks]) -> Cause | None:
@@ -123,7 +130,7 @@ def more_than_others(job: JobView, ranks: Collection[int], looks: Mapping[int, R
 
 
 def _usual_share(
-    job: JobView, ranks: Collection[int], looks: Mapping[int, RankLooks], where: tuple[str, str, Kind]
+    job: JobView, ranks: Collection[int], looks: Mapping[int, RankLooks], where: _Function
 ) -> float:
     others = [one for rank, one in looks.items() if rank not in ranks and one.looks]
     shares = [
@@ -140,20 +147,20 @@ def common_place(causes: Sequence[Cause]) -> Cause | None:
     return _shown(causes, Counter(map(_function, causes)).most_common(1)[0][0])
 
 
-def _shown(causes: Sequence[Cause], where: tuple[str, str, Kind]) -> Cause:
-    """The newest cause in a function, at the line that it is at most."""
+def _shown(causes: Sequence[Cause], where: _Function) -> Cause:
+    """The newest cause in a function, at the line, and of the kind, that it is at most."""
     of_it = [one for one in causes if _function(one) == where]
-    line = Counter(map(_line, of_it)).most_common(1)[0][0]
-    return next(one for one in reversed(of_it) if _line(one) == line)
+    line, kind = Counter((_line(one), one.kind) for one in of_it).most_common(1)[0][0]
+    return next(one for one in reversed(of_it) if (_line(one), one.kind) == (line, kind))
 
 
 def _line(cause: Cause) -> int:
     return cause.location.line if cause.location else 0
 
 
-def _function(cause: Cause) -> tuple[str, str, Kind]:
+def _function(cause: Cause) -> _Function:
     where: Location | None = cause.location
-    return (where.function, where.file, cause.kind) if where else (cause.place, "", cause.kind)
+    return (where.function, where.file) if where else (cause.place, "")
 
 
 def share_evidence(looks: Mapping[int, RankLooks]) -> tuple[Evidence, ...]:
