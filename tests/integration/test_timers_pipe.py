@@ -471,10 +471,11 @@ def test_time_in_which_the_server_stood_still_lets_no_timer_expire(path: str, pr
     client.acquire("t", time.time() + given)
     let_pass(pause)
     os.kill(serving.pid, signal.SIGCONT)
-    until(lambda: len(state()[1]) == 2)
+    # Both may be known before the time is given back: it had read the second one as it was stopped.
+    until(lambda: len(left := state()[1]) == 2 and min(left) > 0)
     expired, left = state()
     assert expired == 0
-    assert all(0 < seconds <= given + pause for seconds in left)
+    assert max(left) <= given + pause
     client.release("s")
     client.release("t")
     until(lambda: state() == (0, []))
