@@ -39,7 +39,7 @@ def dump(folder: Path, rank: int, *frames: str) -> None:
     pid = 100 + rank
     lines = [f"Process {pid}: python train.py", "Python v3.11.7 (/usr/bin/python3.11)", ""]
     lines += [f'Thread {pid} (idle): "MainThread"', *(f"    {frame}" for frame in frames)]
-    lines += ["    <module> (/work/train.py:30)"]
+    lines += ["    <module> (/srv/train.py:30)"]
     folder.mkdir(exist_ok=True)
     (folder / f"rank{rank}.txt").write_text("\n".join(lines) + "\n")
 
@@ -50,8 +50,8 @@ def dumps(tmp_path: Path) -> Path:
     folder = tmp_path / "dumps"
     inside = f"{PACKAGE}/comm.py"
     for rank in (0, 1):
-        dump(folder, rank, f"sync_grads ({inside}:3)", "train_step (/work/train.py:11)")
-    dump(folder, 2, f"write_shard ({PACKAGE}/ckpt.py:8)", "train_step (/work/train.py:14)")
+        dump(folder, rank, f"sync_grads ({inside}:3)", "train_step (/srv/train.py:11)")
+    dump(folder, 2, f"write_shard ({PACKAGE}/ckpt.py:8)", "train_step (/srv/train.py:14)")
     return folder
 
 
