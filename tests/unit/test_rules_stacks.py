@@ -142,6 +142,12 @@ def test_quick_samples_confirm_an_endless_python_loop() -> None:
     assert judge(*pair, samples=samples[:5]).verdict == "Unknown"
 
 
+@pytest.mark.parametrize(("beat", "confidence"), [(9.0, "high"), (0.5, "medium")])
+def test_a_thread_that_wakes_for_the_gil_only_polls_for_nothing(beat: float, confidence: str) -> None:
+    ranks = (*waiting(0, 1), a_rank(2).stuck_in(user("call", 5)).but(beat=beat, switches=200.0))
+    assert judge_still(*ranks).confidence == confidence
+
+
 def test_a_stale_beat_means_that_the_gil_is_held_in_c() -> None:
     found = judge_still(*waiting(0, 1), a_rank(2).stuck_in(user("call", 5)).but(beat=9.0))
     assert said(found) == ("RankNonCommHang", "native_gil", "high", (2,), "8")

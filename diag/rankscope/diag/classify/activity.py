@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 from rankscope.diag.model import ProcessFacts, RankSnapshot
 from rankscope.watchdog.limits import (
+    BEAT_STALE,
     BUSY_CPU_SHARE,
     BUSY_IO_RATE,
     CAPTURE_SWITCHES,
@@ -21,7 +22,6 @@ from rankscope.watchdog.limits import (
 ActivityLevel = Literal["frozen", "quiet", "ticking", "busy", "unknown"]
 
 QUIET_IO: Final = 1.0  # bytes/s; the probe's own page costs none, a blocked read none: who prints is awake
-STALE_BEAT: Final = 3.0  # seconds: the probe's thread stamps once a second unless the GIL is held in C
 
 SILENT: Final = "silent"  # in place of a state letter
 FROZEN_STATES: Final = {
@@ -111,7 +111,7 @@ def measure(earlier: RankSnapshot | None, latest: RankSnapshot, *, other_threads
     cpu = (_main_cpu(after) - _main_cpu(before)) / seconds
     io = _io_between(before, after) / seconds
     switches = after.voluntary_switches - before.voluntary_switches
-    stirred = switches > QUIET_SWITCH_RATE * seconds + CAPTURE_SWITCHES
+    stirred = switches > QUIET_SWITCH_RATE * seconds + CAPTURE_SWITCHES and not _is_held(earlier, latest)
     why = (
         f"main thread {100 * cpu:.0f} % CPU, {switches} voluntary switches, {io:.0f} B/s of I/O"
         f" in {seconds:.1f} s"
@@ -140,7 +140,16 @@ def beat_is_stale(*snapshots: RankSnapshot | None) -> bool:
         for snapshot in snapshots
         if snapshot is not None
     ]
-    return bool(ages) and all(age is not None and age > STALE_BEAT for age in ages)
+    return bool(ages) and all(age is not None and age > BEAT_STALE for age in ages)
+
+
+def _is_held(earlier: RankSnapshot, latest: RankSnapshot) -> bool:
+    """Whether no Python code ran at all: a thread that only waits for the GIL wakes every 5 ms.
+
+    Once the script has ended, so has the beat.
+    """
+    returned = latest.progress is not None and latest.progress.seconds_since_return is not None
+    return not returned and beat_is_stale(earlier, latest)
 
 
 def _main_cpu(facts: ProcessFacts) -> float:

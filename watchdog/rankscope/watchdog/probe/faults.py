@@ -100,7 +100,7 @@ class Faults:
             self._repair()
 
     def looked_after_by(self, thread_id: int) -> None:
-        """Say which thread may be asked too; before the script runs.
+        """Say that the signal is answered, and which thread may be asked too; before the script runs.
 
         Args:
             thread_id: the kernel's id of the probe's thread.
@@ -136,7 +136,6 @@ class Faults:
         self._file = weakref.ref(file)
         faulthandler.register(DUMP_SIGNAL, file=file, all_threads=True, chain=False)
         self._handler = _handler_of(DUMP_SIGNAL)
-        self._tell()
 
     def _tell(self) -> None:
         ident = threading.main_thread().ident or 0
@@ -194,6 +193,7 @@ class Faults:
                 with contextlib.suppress(OSError):
                     os.unlink(answer_file(self._folder, self._pid))  # noqa: PTH108
                 self._take()
+                self._tell()
 
 
 def _open_high(path: str, flags: int) -> int:
