@@ -246,3 +246,7 @@ def test_every_label_is_explained() -> None:
 def test_the_documented_catalogue_is_the_packaged_one() -> None:
     page = (Path(__file__).parents[2] / "docs" / "reference" / "catalogue.md").read_text()
     assert page == render_page(packaged_text()), "stale: make docs writes it anew"
+
+
+def test_a_number_too_long_for_python_is_one_mistake() -> None:
+    assert len(read_catalogue_text(f"a = {'9' * 5000}").mistakes) == 1

@@ -177,7 +177,7 @@ def read_catalogue_text(text: str) -> CatalogueText:
     """Read a catalogue; never raises on any text."""
     try:
         tables = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # a number of 5,000 digits is another ValueError
         return CatalogueText(Document(), (_no_toml(str(error)),))
     document, reader = Document(), _Reader(text)
     for name, value in tables.items():

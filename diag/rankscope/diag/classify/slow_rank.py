@@ -56,7 +56,7 @@ def slow_rank(job: JobView, looks: Mapping[int, RankLooks]) -> Finding | None:
         ranks=ranks,
         node=late.node if late is not None else "",
         factor=late.factor if late is not None and late.factor else _factor(ranks, looks),
-        is_least=late is not None,
+        is_least=late is not None and late.factor > 0,
         confidence=_confidence(job, late, agrees=agrees),
         late=late,
         starved=_starved(job, ranks),

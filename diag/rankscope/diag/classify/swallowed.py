@@ -30,7 +30,8 @@ def swallowed_packets(job: JobView) -> Finding | None:
     pairs = [link.pair for link in dead]
     ranks = shared_by(pairs, {view.rank: view.latest.node for view in job.ranks})
     victims = [view for view in job.ranks if view.waits and view.rank not in ranks]
-    is_one = len(ranks) == 1 or len({views[rank].latest.node for rank in ranks}) == 1 < len(pairs)
+    # One place explains it if every dead link has one end there and the other elsewhere.
+    is_one = len(pairs) > 1 and all((one in ranks) != (other in ranks) for one, other in pairs)
     confidence: Confidence = "low" if not is_one else "medium" if not job.paired or job.unseen else "high"
     causes = [job.cause(views[rank]) for rank in ranks]
     return Finding(
