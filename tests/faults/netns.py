@@ -142,6 +142,11 @@ def placed(command: Command, folder: Path, draw: Draw) -> list[str]:
 
 
 def _run(*command: str, check: bool = True) -> None:
-    done = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=False)
+    except subprocess.TimeoutExpired as error:  # one that does not end keeps the rest from being undone
+        if check:
+            raise OSError(f"{' '.join(command)}: no end within {_SECONDS} s") from error
+        return
     if check and done.returncode != 0:
         raise OSError(f"{' '.join(command)}: {done.stderr.decode(errors='replace').strip()}")

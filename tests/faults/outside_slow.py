@@ -25,7 +25,7 @@ _QUICK, _SLOW = 0.002, 0.7
 _PATIENCE: Final = 60.0
 _NEIGHBOURS: Final = 6
 _NICE: Final = -10
-_SPIN: Final = "while True: pass"
+_SPIN: Final = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"
 _spinning: dict[Path, list[subprocess.Popen[bytes]]] = {}
 
 

@@ -50,6 +50,15 @@ def test_only_a_child_that_runs_the_ranks_code_may_be_warming_up(start: str, *, 
         wait_until(lambda: (born() is not None) is counts)
 
 
+def test_what_a_look_had_a_worker_write_is_none_of_its_io() -> None:
+    with waiting_process() as process, observed(process) as observer:
+        (before,) = observer.observe(time.monotonic(), with_children=False)
+        for _ in range(2):
+            observer.looked_at(process.pid, 100)
+        (after,) = observer.observe(time.monotonic(), with_children=False)
+        assert after.io_bytes == before.io_bytes - 200
+
+
 @pytest.mark.parametrize(("tool", "state"), [("py-spy", "S"), ("pystack", "S"), ("gdb", "t")])
 def test_a_worker_that_a_tool_holds_is_stopped_only_for_a_debugger(tool: str, state: str) -> None:
     with (

@@ -23,10 +23,10 @@ import socket, subprocess, sys, time
 connection = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
 child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
 def crunch():
+    print("ready", flush=True)
     while True:
         sum(range(1000))
         time.sleep(0.001)
-print("ready", flush=True)
 crunch()
 """
 
