@@ -1,9 +1,10 @@
-"""Row about health (NUMBERS.md): `/health` at 1,000 requests/s while the agent's main thread spins in Python.
+"""Rows about health (NUMBERS.md): `/health` at 1,000 requests/s, with 200 more connections that say nothing.
 
-Ours answers from the health server's process. The peer is the same application in a thread of the agent,
-which is how agents usually do it. Requests are sent when they are due, over keep-alive connections, and
-a latency counts from when the request was due, so that a server that stands still cannot hide it.
-Run as a program this module is the agent: ``process`` or ``thread``.
+Of an agent whose main thread spins in Python ours answers from the health server's process; the peer is the
+same application in a thread of the agent, which is how agents usually do it. Of real agents in each phase in
+which the main thread stands still or is busy (``phases``) the peer is an agent whose ranks just train, asked
+in turn: torch's own health check server never answers. Requests are sent when they are due (``paced``). Run
+as a program this module is the spinning agent: ``process`` or ``thread``.
 """
 
 from __future__ import annotations
@@ -15,64 +16,84 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
-from collections import deque
 from collections.abc import Generator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final
 
+from benchmarks.paced import Latencies, send
+from benchmarks.phases import PHASES, Address, running
 from benchmarks.row import Row
 from rankscope.agent.health import HealthProcess, HealthStatus, StatusWriter, WorkerHealth
 
 RATE: Final = 1_000
 SECONDS: Final = 3.0
-CONNECTIONS: Final = 64
+IDLE: Final = 200
 BAR: Final = 0.020
 _ROUNDS: Final = 3
 _PATIENCE: Final = 30.0
-_GRACE: Final = 10.0
-_REQUEST: Final = b"GET /health HTTP/1.1\r\nHost: agent\r\n\r\n"
-
-
-@dataclass(frozen=True)
-class Latencies:
-    """Seconds of the requests that were answered, sorted, and how many were not."""
-
-    seconds: list[float]
-    unanswered: int
-
-    @property
-    def p99(self) -> float:
-        """With those that were never answered counted as the slowest."""
-        place = int(0.99 * (len(self.seconds) + self.unanswered))
-        return self.seconds[place] if place < len(self.seconds) else float("inf")
 
 
 def rows() -> list[Row]:
-    """Measure: about half a minute."""
+    """Measure: about two minutes."""
+    return [_spinning_row(), *_phase_rows()]
+
+
+def _spinning_row() -> Row:
     ours, peer = [], []
     for _ in range(_ROUNDS):
-        ours.append(measure("process").p99)
-        peer.append(measure("thread").p99)
+        ours.append(_of_spinning("process").p99)
+        peer.append(_of_spinning("thread").p99)
     mine, others = statistics.median(ours), statistics.median(peer)
-    return [
-        Row(
-            f"/health p99, {RATE:,} requests/s, main thread spinning",
-            f"{mine * 1e3:.1f} ms",
-            f"{others * 1e3:.1f} ms from a thread of the agent",
-            others / mine,
-            "<= 20 ms",
-            mine <= BAR,
-        )
-    ]
+    return Row(
+        f"/health p99, {RATE:,} requests/s, main thread spinning",
+        _shown(mine),
+        f"{_shown(others)} from a thread of the agent",
+        others / mine,
+        "<= 20 ms",
+        mine <= BAR,
+    )
 
 
-def measure(kind: str) -> Latencies:
-    """Latencies of one run against an agent that serves from a ``process`` or a ``thread``."""
+def _phase_rows() -> list[Row]:
+    """Each agent and one whose ranks just train are asked in turn: both meet what else the machine does."""
+    with tempfile.TemporaryDirectory() as name, running(Path(name) / "running") as training:
+        return [
+            _phase_row(f"the same, {what}", phase(Path(name) / str(number)), training)
+            for number, (what, phase) in enumerate(PHASES.items())
+        ]
+
+
+def _phase_row(name: str, phase: AbstractContextManager[Address], training: Address) -> Row:
+    ours, peer = [], []
+    with phase as address:
+        for _ in range(_ROUNDS):
+            ours.append(measure(address).p99)
+            peer.append(measure(training).p99)
+    mine, others = statistics.median(ours), statistics.median(peer)
+    return Row(
+        name,
+        _shown(mine),
+        f"{_shown(others)}, ranks train beside it",
+        mine / others,
+        "<= 20 ms",
+        mine <= BAR,
+    )
+
+
+def _shown(seconds: float) -> str:
+    return f"{seconds * 1e3:.1f} ms"
+
+
+def measure(address: Address) -> Latencies:
+    """Latencies of one run."""
+    return asyncio.run(send(address, ["/health"], rate=RATE, seconds=SECONDS, idle=IDLE))
+
+
+def _of_spinning(kind: str) -> Latencies:
+    """Latencies of an agent that serves from a ``process`` or a ``thread``."""
     with _agent(kind) as port:
-        return asyncio.run(_load(port))
+        return measure(("127.0.0.1", port))
 
 
 @contextmanager
@@ -89,64 +110,6 @@ def _agent(kind: str) -> Generator[int]:
         finally:
             agent.kill()
             agent.communicate()
-
-
-class _Client(asyncio.Protocol):
-    """One keep-alive connection; requests are answered in order."""
-
-    def __init__(self) -> None:
-        self.due: deque[float] = deque()
-        self.found: list[float] = []
-        self.answered = asyncio.Event()
-        self._rest = b""
-        self._transport: asyncio.Transport | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-
-    def ask(self, due: float) -> None:
-        assert self._transport is not None
-        self.due.append(due)
-        self._transport.write(_REQUEST)
-
-    def data_received(self, data: bytes) -> None:
-        self._rest += data
-        while (end := self._rest.find(b"\r\n\r\n")) >= 0:
-            head = self._rest[:end].lower()
-            length = int(head.split(b"content-length: ")[1].split(b"\r\n")[0])
-            if len(self._rest) < end + 4 + length:
-                return
-            self._rest = self._rest[end + 4 + length :]
-            self.found.append(time.perf_counter() - self.due.popleft())
-            self.answered.set()
-
-    def close(self) -> None:
-        assert self._transport is not None
-        self._transport.abort()
-
-
-async def _all_answered(clients: list[_Client]) -> None:
-    for client in clients:
-        while client.due:
-            client.answered.clear()
-            await client.answered.wait()
-
-
-async def _load(port: int) -> Latencies:
-    loop = asyncio.get_running_loop()
-    clients = [(await loop.create_connection(_Client, "127.0.0.1", port))[1] for _ in range(CONNECTIONS)]
-    begin = time.perf_counter() + 0.2
-    for number in range(int(RATE * SECONDS)):
-        due = begin + number / RATE
-        if (wait := due - time.perf_counter()) > 0:
-            await asyncio.sleep(wait)
-        clients[number % CONNECTIONS].ask(due)
-    await asyncio.wait({asyncio.create_task(_all_answered(clients))}, timeout=_GRACE)
-    for client in clients:
-        client.close()
-    found = sorted(seconds for client in clients for seconds in client.found)
-    return Latencies(found, sum(len(client.due) for client in clients))
 
 
 def _serve_from_thread(page: str) -> int:

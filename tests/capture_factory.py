@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 
-DEADLINE = 20.0
-"""Seconds that a test waits for a condition before it fails."""
+from tests import deadline
+
+DEADLINE = deadline.DEADLINE
 
 WAITING = """
 import sys, threading, time

@@ -60,12 +60,12 @@ step = 0
 while not stopped.is_set():
     begin = time.thread_time_ns()
     total = 0
-    for number in range(20_000):
+    for number in range(8_000):
         total += number * number
     step += 1
     struct.pack_into("<Q", ring, 8 * (1 + step % {STEPS}), time.thread_time_ns() - begin)
     struct.pack_into("<Q", ring, 0, step)
-    stopped.wait(0.001)
+    stopped.wait(0.004)
 print("end", flush=True)
 """
 

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from rankscope.agent.health.lifetime import start_ticks
-from rankscope.agent.health.status import HealthStatus, StatusWriter, WorkerHealth
+from rankscope.agent.health.model import HealthStatus, WorkerHealth
+from rankscope.agent.health.status import StatusWriter
 
 PATIENCE = 30.0
 

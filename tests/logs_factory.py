@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests import deadline
+
 from rankscope.agent.logs.stream import Limits
 
 PROGRAM = Path(__file__).with_name("logs_agent_program.py")
-DEADLINE = 30.0
+DEADLINE = deadline.DEADLINE
 
 
 def until(condition: Callable[[], bool], what: str) -> None:

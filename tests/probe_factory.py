@@ -12,11 +12,12 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests import deadline
+
 from rankscope.watchdog import environment, probe
 from rankscope.watchdog.page import PageReader, SlotView, create_page
 
-DEADLINE = 60.0
-"""Seconds until a condition must have come true, on a busy machine."""
+DEADLINE = deadline.DEADLINE
 
 
 def wait_until(condition: Callable[[], bool], what: str, within: float = DEADLINE) -> None:

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
 from tests.classify_factory import ARank, a_rank, stdlib, torch_frame, user
 
-from rankscope.diag.model import ChildSnapshot, Diagnosis, ExitFacts, Frame, ThreadStack
+from rankscope.diag.model import (
+    ChildSnapshot,
+    Diagnosis,
+    ExitFacts,
+    Frame,
+    FrameVariables,
+    JobSnapshot,
+    ThreadStack,
+)
 
 LOADER = "torch/utils/data/dataloader.py"
 LOADER_WAIT = (
@@ -33,6 +42,27 @@ def waiting(*ranks: int, seq: int | None = None) -> list[ARank]:
 
 def loading(rank: int = 2) -> ARank:
     return a_rank(rank).stuck_in(user("load_batch", 8), wchan="hrtimer_nanosleep")
+
+
+def receiving(rank: int) -> ARank:
+    return a_rank(rank).waiting_in("recv").but(active=False)
+
+
+def with_peer(job: JobSnapshot, peers: dict[int, int]) -> JobSnapshot:
+    """The look with the local variables of calls that are their stacks' leaves: whom those receive from."""
+    ranks = [
+        replace(
+            rank,
+            threads=tuple(
+                replace(thread, variables=(FrameVariables(0, (("src", str(peers[rank.rank])),)),))
+                for thread in rank.threads
+            ),
+        )
+        if rank.rank in peers
+        else rank
+        for rank in job.ranks
+    ]
+    return replace(job, ranks=tuple(ranks))
 
 
 def ended(rank: int, code: int | None, message: str = "", ago: float | None = None) -> ARank:

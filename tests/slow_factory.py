@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -152,7 +152,9 @@ def outside(rank: int, function: str = "crunch", line: int = 8, step: int = 0) -
     return a_rank(rank).stuck_in(user(function, line)).but(step=step)
 
 
-def judge_slow(*looks: JobSnapshot, slowdown: Slowdown | None = None) -> Diagnosis:
+def judge_slow(
+    *looks: JobSnapshot, slowdown: Slowdown | None = None, named: Collection[int] = ()
+) -> Diagnosis:
     """Find out what is slow."""
     return diagnose(
         (looks[0], looks[-1]),
@@ -160,7 +162,7 @@ def judge_slow(*looks: JobSnapshot, slowdown: Slowdown | None = None) -> Diagnos
         source_line=lambda _file, _line: None,
         time="2026-11-29T16:40:00Z",
         samples=tuple(looks[1:-1]),
-        slow=SlowLook(slowdown),
+        slow=SlowLook(slowdown, frozenset(named)),
     )
 
 

@@ -8,9 +8,11 @@ import time
 from collections.abc import Callable, Generator
 from typing import Protocol
 
+from tests import deadline
+
 from rankscope.watchdog.timers import Event, FileTimerRequest, FileTimerServer
 
-DEADLINE = 30.0
+DEADLINE = deadline.DEADLINE
 OUR_CLIENT = "from rankscope.watchdog.timers import FileTimerClient\n"
 OUR_BLOCKS = "from rankscope.watchdog.timers import FileTimerClient, expires\n"
 

@@ -14,10 +14,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Final
 
 from tests.faults import table, trial
@@ -26,6 +25,7 @@ from tests.faults.matrix import ROWS
 from tests.faults.rows import MODES, SUITES, Answer, Row
 from tests.faults.table import Outcome
 from tests.faults.trial import Trial, trials_of
+from tests.side_by_side import as_they_end, leave, positive
 
 _SEEDS: Final = 1000
 
@@ -88,22 +88,15 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="of ranks, world sizes, steps and names; may be repeated (default: one by chance)",
     )
-    parser.add_argument("--repeat", type=_positive, default=1, metavar="N", help="run each trial so often")
+    parser.add_argument("--repeat", type=positive, default=1, metavar="N", help="run each trial so often")
     parser.add_argument(
-        "--jobs", type=_positive, default=2, metavar="N", help="so many at a time (default: 2)"
+        "--jobs", type=positive, default=2, metavar="N", help="so many at a time (default: 2)"
     )
     parser.add_argument("--results", type=Path, metavar="FILE", help="write the table here, as Markdown")
     parser.add_argument(
         "--keep", type=Path, metavar="FOLDER", help="keep every job's records and output here"
     )
     return parser
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError
-    return value
 
 
 def _rows(options: argparse.Namespace) -> list[Row]:
@@ -122,22 +115,12 @@ def _chosen(options: argparse.Namespace, seeds: Sequence[int]) -> Iterator[Trial
 def _run_all(trials: Sequence[Trial], folder: Path, *, jobs: int) -> Iterator[Outcome]:
     """Every trial, as it ends; those that want the machine for themselves come last."""
     together = [one for one in trials if not one.row.by_itself]
-    yield from _run_some(together, folder, jobs=jobs)
-    yield from _run_some([one for one in trials if one.row.by_itself], folder, jobs=1)
+    run = partial(_run, folder=folder)
+    yield from as_they_end(run, together, jobs=jobs)
+    yield from as_they_end(run, [one for one in trials if one.row.by_itself], jobs=1)
 
 
-def _run_some(trials: Sequence[Trial], folder: Path, *, jobs: int) -> Iterator[Outcome]:
-    given_up = threading.Event()
-    with ThreadPoolExecutor(jobs, thread_name_prefix="trial") as pool:
-        running = [pool.submit(_run, one, folder, given_up) for one in trials]
-        try:
-            yield from (future.result() for future in as_completed(running))
-        finally:
-            given_up.set()
-            pool.shutdown(cancel_futures=True)
-
-
-def _run(one: Trial, folder: Path, given_up: threading.Event) -> Outcome:
+def _run(one: Trial, given_up: threading.Event, *, folder: Path) -> Outcome:
     """A row that cannot be run is wrong, and the others are run."""
     try:
         expected, found = trial.run(one, folder / one.name, given_up=given_up)
@@ -146,11 +129,6 @@ def _run(one: Trial, folder: Path, given_up: threading.Event) -> Outcome:
     return Outcome(one, expected, found)
 
 
-def _end(number: int, _frame: FrameType | None) -> None:
-    """Leave through the context managers, which end the jobs."""
-    sys.exit(128 + number)
-
-
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGTERM, leave)
     sys.exit(main())

@@ -8,7 +8,7 @@ from typing import Final
 
 from tests.faults.copies import marked_lines, with_names
 from tests.faults.draw import Draw
-from tests.faults.rows import ANYWHERE, Answer, Expectation, Mode, Row, Silent
+from tests.faults.rows import ANYWHERE, LATEST, LITTLE_TOLD, Answer, Expectation, Mode, Row, Silent
 
 from rankscope.diag.model import Diagnosis
 from rankscope.diag.ranks import fold_ranks
@@ -77,6 +77,15 @@ def _place(marker: str, draw: Draw, folder: Path) -> str:
     if numbers is None:
         raise ValueError(f"no line is marked {marker!r} there, only {', '.join(lines) or 'none'}")
     return f"{draw.file}:{OR.join(map(str, numbers))}"
+
+
+def limit_of(row: Row, expected: Expectation) -> float:
+    """Seconds to the verdict: the row's own, else by whether it is a hang in which nobody is awaited."""
+    if row.within is not None:
+        return row.within
+    if not isinstance(expected, Answer) or expected.verdict != "RankNonCommHang":
+        return LATEST
+    return LITTLE_TOLD if expected.culprits == "-" else LATEST
 
 
 def answer_of(diagnosis: Diagnosis) -> Answer:

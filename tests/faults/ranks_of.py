@@ -36,18 +36,33 @@ def pids_of(job: Job) -> dict[int, int]:
 
 @contextmanager
 def nobody_left(job: Job) -> Generator[None]:
-    """End a started job with all its processes, whatever became of them."""
+    """End a started job with all its processes, whatever became of them; when it returns, they are gone.
+
+    Raises:
+        AssertionError: one of them could not be ended in time: what comes next would be measured beside it.
+    """
     try:
         yield
     finally:
         below = {pid: proc.start_ticks(pid) for pid in proc.descendants(job.pid)}
         job.end()
-        for pid, born in below.items():
-            if born is not None and proc.start_ticks(pid) == born:
-                _kill(pid)
+        left = {pid: born for pid, born in below.items() if _runs(pid, born)}
         for pid in proc.process_table():  # what has another parent by now
             if (proc.environ(pid) or {}).get("TORCHELASTIC_RUN_ID") == job.run_id:
-                _kill(pid)
+                left[pid] = proc.start_ticks(pid)
+        for pid in left:
+            _kill(pid)
+        until(
+            lambda: not any(_runs(pid, born) for pid, born in left.items()),
+            f"processes {sorted(left)} of {job.run_id} to end",
+            seconds=_PATIENCE,
+        )
+
+
+def _runs(pid: int, born: int | None) -> bool:
+    """Whether it is still there; one that has ended and that nobody has asked after is not."""
+    facts = proc.read_facts(pid, now=0.0)
+    return facts is not None and facts.start_ticks == born and facts.state not in ("Z", "X")
 
 
 def _kill(pid: int) -> None:

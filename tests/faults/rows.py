@@ -22,6 +22,7 @@ __all__ = [
     "ANYWHERE",
     "HERE",
     "LATEST",
+    "LITTLE_TOLD",
     "MODES",
     "SUITES",
     "Answer",
@@ -46,6 +47,9 @@ ANYWHERE: Final = ""
 """No function is expected: the process left none."""
 LATEST: Final = 40.0
 """Seconds to the verdict."""
+LITTLE_TOLD: Final = 75.0
+"""The same where no rank waits for another (no culprit), or where no step was made yet: an idle job looks
+like that, so nothing is said before 30 s of silence, and nothing before 60 s in a job little known."""
 _PROGRAMS: Final = Path(__file__).parent / "programs"
 
 
@@ -120,7 +124,7 @@ class Row:
         during: is called once, right after the start, and does something to the job while it runs.
         around: what the world must be like, from before the start until after the end.
         patience: seconds until the row is given up.
-        within: seconds to the verdict.
+        within: seconds to the verdict; ``None`` for what ``limit_of`` says.
         flags: of ``diag run``; the shipped defaults hold for all rows but those whose interval is too long
             to wait for.
         launch: flags of torchrun, given in both modes.
@@ -141,7 +145,7 @@ class Row:
     during: Callable[[Job, Draw], None] | None = None
     around: Callable[[Path, Draw], AbstractContextManager[None]] | None = None
     patience: float = 150.0
-    within: float = LATEST
+    within: float | None = None
     flags: tuple[str, ...] = ()
     launch: tuple[str, ...] = ()
     beside: Beside = field(default_factory=Beside)

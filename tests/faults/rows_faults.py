@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Final
 
 from tests.faults.draw import Draw
-from tests.faults.rows import ANYWHERE, Answer, Row, culprit, program
+from tests.faults.rows import ANYWHERE, LITTLE_TOLD, Answer, Row, culprit, program
 from tests.jobs import train_flags
 
 from rankscope.agent.demo.faults import FAULTS, Fault
 
 _EVERY_RANK: Final = -1
-_LITTLE_KNOWN: Final = 75.0
-"""Seconds; nobody is waited for in a job that is little known yet, so the quiet limit is the full 60 s."""
 
 
 def _training(folder: Path, draw: Draw, *, fault: str, rank: int | None = None) -> list[str]:
@@ -45,7 +43,6 @@ ROWS: Final[tuple[Row, ...]] = (
         most_ranks=4,
         zero=False,
         modes=("run",),
-        within=_LITTLE_KNOWN,
     ),
     Row(
         name="startup",
@@ -56,6 +53,6 @@ ROWS: Final[tuple[Row, ...]] = (
         renames=("claim_device",),
         most_ranks=4,
         modes=("run",),
-        within=_LITTLE_KNOWN,
+        within=LITTLE_TOLD,
     ),
 )

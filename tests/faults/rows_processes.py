@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.faults.draw import Draw
-from tests.faults.rows import LATEST, Answer, Expectation, Mode, Row, culprit, program
+from tests.faults.rows import Answer, Expectation, Mode, Row, culprit, program
 
 _WAITED_FOR: Final = "4|8"
 _HANG: Final = "RankNonCommHang"
@@ -36,7 +36,6 @@ def _row(
     modes: tuple[Mode, ...] = ("run", "beside"),
     zero: bool = True,
     flags: tuple[str, ...] = (),
-    within: float = LATEST,
 ) -> Row:
     return Row(
         name,
@@ -49,7 +48,6 @@ def _row(
         modes=modes,
         zero=zero,
         flags=flags,
-        within=within,
     )
 
 
@@ -261,10 +259,9 @@ def _helpers(
     *,
     where: tuple[str, ...] = _AT,
     zero: bool = True,
-    within: float = LATEST,
 ) -> Row:
     command = program("helpers_job.py", f"--fault={fault}", _IN_FOLDER, *where)
-    return _row(name, what, expected, command, _HELPERS_NAMES, zero=zero, within=within)
+    return _row(name, what, expected, command, _HELPERS_NAMES, zero=zero)
 
 
 _HELPERS: Final = (
@@ -302,7 +299,6 @@ _HELPERS: Final = (
         "build",
         where=_ALL,
         zero=False,
-        within=75.0,  # nobody waits for anybody: nothing is said before 30 s, or 60 in a job little known
     ),
 )
 ROWS: Final[tuple[Row, ...]] = (*_LOADING, *_SAVING, *_LOCKING, *_ENDING, *_COMPUTING, *_HELPERS)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tests.faults.found import Found, differences
+from tests.faults.found import Found, differences, limit_of
 from tests.faults.rows import ANYWHERE, MODES, Answer, Expectation, Row, Silent
 from tests.faults.trial import Trial
 
@@ -36,7 +36,7 @@ class Outcome:
     @property
     def wrong(self) -> tuple[str, ...]:
         """In what they differ."""
-        return differences(self.expected, self.found, within=self.trial.row.within)
+        return differences(self.expected, self.found, within=limit_of(self.trial.row, self.expected))
 
     @property
     def rank(self) -> str:

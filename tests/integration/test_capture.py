@@ -30,7 +30,7 @@ from tests.capture_factory import (
 
 from rankscope.diag import proc
 from rankscope.diag.capture import MAX_CHILDREN, NOT_SAMPLED, Target, capture_ranks
-from rankscope.diag.capture.locks import lock_folder, process_lock
+from rankscope.diag.capture.locks import lock_folder, process_lock, remove_stale
 from rankscope.diag.capture.plan import (
     BACKENDS,
     GONE,
@@ -45,6 +45,7 @@ from rankscope.diag.capture.process import Toolbox, capture_process
 from rankscope.diag.capture.slow_tools import SlowTools
 from rankscope.diag.model import ExitFacts, Progress, RankSnapshot, ThreadStack
 
+NOBODY = 1 << 22  # one more than the highest process number that Linux gives
 BLOCKED_IN_KERNEL = """
 import os, sys, threading, time
 read, write = os.pipe()
@@ -386,6 +387,44 @@ def test_the_lock_of_a_killed_holder_is_free(tmp_path: Path) -> None:
         fcntl.flock(other, fcntl.LOCK_EX)
         with process_lock(8, deadline=time.monotonic(), folder=folder) as held:
             assert not held
+
+
+def test_locks_that_the_killed_have_left_are_removed_once_their_process_is_gone(tmp_path: Path) -> None:
+    folder = tmp_path / "locks"
+    with process_lock(NOBODY, deadline=time.monotonic(), folder=folder):
+        for name in (f"{NOBODY + 1}.lock", f"{os.getpid()}.lock", "other"):
+            (folder / name).touch(mode=0o600)
+        remove_stale(folder)
+        assert sorted(path.name for path in folder.iterdir()) == sorted(
+            (f"{NOBODY}.lock", f"{os.getpid()}.lock", "other")
+        )
+    remove_stale(tmp_path / "none")
+
+
+def test_nobody_loses_a_lock_to_whoever_removes_stale_ones(tmp_path: Path) -> None:
+    folder = tmp_path / "locks"
+    inside = threading.Semaphore(1)
+
+    def enter(turn: int) -> bool:
+        if turn % 2:
+            remove_stale(folder)
+            return True
+        with process_lock(NOBODY, deadline=time.monotonic() + DEADLINE, folder=folder) as held:
+            alone = inside.acquire(blocking=False)
+            inside.release()
+            return held and alone
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(enter, range(400)))
+
+
+def test_a_look_takes_away_the_locks_that_the_killed_have_left() -> None:
+    with process_lock(NOBODY, deadline=time.monotonic()):
+        pass
+    left = lock_folder() / f"{NOBODY}.lock"
+    left.touch(mode=0o600)
+    capture_ranks([Target(0, NOBODY)], timeout=DEADLINE)
+    assert not left.exists()
 
 
 def test_a_folder_that_others_may_enter_is_not_used(tmp_path: Path) -> None:

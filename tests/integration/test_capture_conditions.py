@@ -308,7 +308,7 @@ def test_a_closer_look_shows_the_native_frames_of_the_ranks_that_are_named(node:
     assert first.ranks[0].source == "py-spy"
     assert look_closer(first, (), deadline=time.monotonic() + DEADLINE) is first
     assert look_closer(first, (0,), deadline=time.monotonic()) is first
-    (closer,) = look_closer(first, (0,), deadline=time.monotonic() + DEADLINE).ranks
+    (closer,) = look_closer(first, (0,), deadline=time.monotonic() + DEADLINE, longest_hold=DEADLINE).ranks
     assert (closer.source, closer.reason) == ("py-spy --native", None)
     assert any("c10d::TCPStore" in function for function in main_functions(closer))
     assert closer.record == first.ranks[0].record

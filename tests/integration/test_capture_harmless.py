@@ -16,7 +16,8 @@ from tests.harm import LOOKS, look_often, two_ranks
 
 from rankscope.diag import proc
 
-CAPTURES = 6
+CAPTURES = 3
+"""Looks of each kind; every third is killed half-way."""
 CAPTURING = """
 import sys
 from rankscope.diag.capture import Target, capture_ranks

@@ -71,9 +71,9 @@ def test_its_tools_end_with_it_and_the_rank_goes_on(
 def test_ctrl_c_while_the_verb_is_loaded_is_130_without_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "msgspec.py").write_text("import time\nprint('loading', flush=True)\ntime.sleep(1000)\n")
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])}
-    for verb in ("analyze", "snapshot", "doctor"):
+    for verb in (["analyze"], ["snapshot", "-o", str(tmp_path / "look")], ["doctor"]):
         with subprocess.Popen(
-            [sys.executable, "-c", MAIN, verb], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [sys.executable, "-c", MAIN, *verb], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         ) as diag:
             assert diag.stdout is not None
             assert diag.stdout.readline() == b"loading\n"

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+
 from tests.capture_factory import first_line, running, state_of, wait_until
 
-from rankscope.diag.capture import Target, capture_ranks
+from rankscope.diag.capture import LONGEST_HOLD, Target, capture_ranks
+from rankscope.diag.capture.closer import look_closer as capture_closer
 from rankscope.diag.closer_look import look_closer
 from rankscope.diag.model import JobSnapshot
 
@@ -33,6 +37,26 @@ def test_a_closer_look_keeps_peers_and_none_of_the_users_values() -> None:
     assert {frame.kind for frame in closer.ranks[0].threads[0].frames} == {"native", "python"}
     assert values_of(closer) == {"src": "3"}
     assert "secret-value" in values_of(everything)["token"]
+
+
+def test_a_rank_is_not_held_for_long_by_a_look_that_nobody_asked_for(tmp_path: Path) -> None:
+    """On a busy machine C++ frames took 6.8 s, and the rank stood still for as long."""
+    slow = tmp_path / "py-spy"
+    slow.write_text(
+        '#!/bin/sh\ncase "$*" in *--nonblocking*) exit 1;; esac\n'
+        'for pid; do :; done; kill -STOP "$pid"; exec sleep 1000\n'
+    )
+    slow.chmod(0o755)
+    with running(RECEIVING) as process:
+        assert first_line(process) == ["ready"]
+        wait_until(lambda: state_of(process.pid) == "S")
+        snapshot = JobSnapshot("run-7", 0.0, 2, capture_ranks([Target(0, process.pid)], timeout=10.0))
+        closer = capture_closer(snapshot, {0}, deadline=time.monotonic() + 20.0, pyspy=str(slow))
+        wait_until(lambda: state_of(process.pid) == "S")
+    assert closer.ranks[0].threads == snapshot.ranks[0].threads
+    assert f"did not answer in {LONGEST_HOLD:g} s and was ended, so that the process runs on" in (
+        closer.ranks[0].reason or ""
+    )
 
 
 def test_a_rank_in_a_send_or_receive_is_asked_for_its_peer_only() -> None:

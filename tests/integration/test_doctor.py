@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.deadline import DEADLINE
 
 from rankscope.diag import proc
 
 ROOT = Path(__file__).parents[2]
 DOCTOR = "import sys\nfrom rankscope.diag.commands.doctor import main\nsys.exit(main(sys.argv[1:]))"
-DEADLINE = 90.0
 
 
 class Answer:

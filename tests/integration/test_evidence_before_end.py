@@ -16,6 +16,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
+from tests.health_factory import ask
 from tests.jobs import Job, diag_run, python_without_tools, until
 
 from rankscope.diag import proc
@@ -58,7 +59,7 @@ def small_job(
 ) -> Generator[Job]:
     """A job of small workers, all of them up."""
     with starting_job(folder, *modes, flags=flags, ranks=ranks, python=python, is_stuck=is_stuck) as job:
-        until(lambda: job.stdout.count(" is up") == ranks, "all ranks to be up", seconds=60)
+        until(lambda: job.stdout.count(" is up") == ranks, "all ranks to be up")
         job.wait_for_event("cycle.started")
         yield job
 
@@ -126,7 +127,8 @@ def workers_run(job: Job) -> bool:
 
 
 def event_names(job: Job) -> list[str]:
-    return [event.type.removeprefix("rankscope.") for event in job.events()]
+    names = (event.type.removeprefix("rankscope.") for event in job.events())
+    return [name for name in names if name not in ("cycle.training", "cycle.ended")]
 
 
 def tracebacks(job: Job) -> int:
@@ -148,7 +150,9 @@ def test_a_training_job_that_is_preempted_is_called_healthy_and_no_alarm_is_rais
         assert (stopping.data["reason"], stopping.subject) == (sent.name, diagnosis.incident)
         assert event_names(job) == ["job.started", "cycle.started", "stopping", "job.ended"]
         assert "Hang" not in job.stderr
-        assert tracebacks(job) == 1
+        assert tracebacks(job) == 0
+        said = f"diag run: stopped by {sent.name} (SignalException: Process {job.pid} got signal: "
+        assert [line for line in job.stderr.splitlines() if said in line]
         assert not workers_run(job)
 
 
@@ -212,9 +216,23 @@ def test_a_signal_ends_an_agent_that_waits_for_other_nodes(tmp_path: Path) -> No
         until(lambda: connected_to(job.pid, int(flags[1].rpartition(":")[2])), "the agent to be at the store")
         host.send_signal(signal.SIGSTOP)
         until(lambda: does_not_turn(job), "a wait")
+        answers_while_blocked(job, "rendezvous")
         job.signal(signal.SIGTERM)
         assert job.finish() == 1
         assert event_names(job)[-1] == "job.ended"
+
+
+def answers_while_blocked(job: Job, phase: str) -> None:
+    """The main thread waits in torch's C++: probes and metrics answer, and nothing would kill the pod."""
+    agent = job.agent()
+    address = (agent.host, agent.port)
+    for _ in range(20):
+        assert ask(address, "/livez").json() == {"status": "pass", "phase": phase}
+    ready = ask(address, "/readyz")
+    assert (ready.status, ready.json()["output"]) == (503, f"workers do not run: phase {phase}")
+    health = ask(address, "/health")
+    assert (health.status, health.json()["checks"]["watchdog:loop"][0]["status"]) == (200, "pass")
+    assert f'state="{phase}"}} 1.0'.encode() in ask(address, "/metrics").body
 
 
 def connected_to(pid: int, port: int) -> bool:
@@ -247,6 +265,7 @@ def test_a_signal_ends_an_agent_in_the_exit_barrier(tmp_path: Path) -> None:
             until(lambda: "is up" in second.stdout, "the second node to run")
             (tmp_path / "a" / "done").touch()
             until(lambda: does_not_turn(first), "a wait")
+            answers_while_blocked(first, "exit_barrier")
             first.signal(signal.SIGTERM)
             assert first.finish() == 1
             assert not incident_folders(first.records.incidents)
@@ -268,7 +287,11 @@ def test_a_healthy_job_whose_workers_get_the_signal_first_is_no_failure(tmp_path
         job.signal(signal.SIGTERM)
         assert job.finish() == 1
         diagnosis = job.diagnosis()
-        assert (diagnosis.verdict, diagnosis.culprits) == ("Healthy", ())
+        assert (diagnosis.verdict, diagnosis.severity, diagnosis.culprits) == (
+            "Unknown",
+            "info",
+            (),
+        )  # too late to see any
         assert "stopped by SIGTERM" in diagnosis.summary
         ended = "by SIGTERM" if mode == "train" else "with exit code 1"
         assert [fact.fact for fact in diagnosis.evidence if fact.source == "exit"] == [
@@ -330,7 +353,7 @@ def test_a_new_node_that_comes_while_a_hang_is_suspected_leaves_an_incident(tmp_
             words = (*more, "--nproc-per-node=1", f"--rdzv-id={job.run_id}", str(PROGRAM), "wait")
             other.start([sys.executable, "-c", LATE_AGENT, str(tmp_path / "join"), *words])
             try:
-                until(lambda: "ready" in other.stdout, "the new node to be ready", seconds=60)
+                until(lambda: "ready" in other.stdout, "the new node to be ready")
                 job.wait_for_event("suspected")
                 (tmp_path / "join").touch()
                 (stopping,) = [job.wait_for_event("stopping")]
@@ -415,7 +438,7 @@ def test_whoever_asks_twice_does_not_wait_for_the_evidence(tmp_path: Path) -> No
             job.signal(signal.SIGINT)
             time.sleep(0.3)
         assert job.finish() == 1
-        assert tracebacks(job) == 1
+        assert tracebacks(job) == 0
         assert not workers_run(job)
 
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from tests.deadline import DEADLINE
 from tests.jobs import until
 
 from rankscope.diag import proc
@@ -79,7 +80,7 @@ def test_a_right_trial_is_printed_with_what_was_expected_and_found_and_its_recor
 
 
 def test_a_healthy_row_is_run_to_the_end_of_its_job_and_found_silent() -> None:
-    code, printed = _run("--only=prints_nothing")
+    code, printed = _run("--only=prints_always")
     assert code == 0, printed
     assert _found(printed) == [["found", "none", "-", "-", "-", "-", "-", "ok"]]
 
@@ -101,7 +102,7 @@ def test_a_command_that_is_ended_ends_its_jobs(tmp_path: Path) -> None:
     with _faults("--only=lock_held", "--mode=beside", "--fault-on=zero", f"--keep={tmp_path}") as process:
         until(lambda: len(_left_by(process.pid)) > 2, "the ranks of its job")
         process.terminate()
-        process.communicate(timeout=60)
+        process.communicate(timeout=DEADLINE)
         assert process.returncode == 128 + signal.SIGTERM
         assert not _left_by(process.pid)
 

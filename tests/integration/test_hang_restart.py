@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from tests.jobs import Job, diag_run, until
 
 from rankscope.diag.store.job import AgentFile, JobFolder, job_folder
@@ -63,6 +64,7 @@ class AskHealth:
         self.records = records
         self.answers: dict[str, set[int]] = {}
         self.phases: set[str] = set()
+        self.metrics = ""
         self.unanswered = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._ask_all_the_time)
@@ -76,7 +78,7 @@ class AskHealth:
             agent = self._agent()
             if agent is None or not agent.port or agent.phase == "ended":
                 continue
-            for path in ("/livez", "/readyz", "/health", "/healthz"):
+            for path in ("/livez", "/readyz", "/health", "/healthz", "/metrics"):
                 self._ask(agent, path)
 
     def _ask(self, agent: AgentFile, path: str) -> None:
@@ -92,6 +94,8 @@ class AskHealth:
                 self.unanswered += 1
             return
         self.answers.setdefault(path, set()).add(code)
+        if path == "/metrics":
+            self.metrics = body.decode()
         if path == "/readyz":
             self.phases.add(json.loads(body).get("phase", ""))
 
@@ -178,6 +182,34 @@ def test_health_answers_from_start_to_end(hang: Seen) -> None:
     assert health.answers["/livez"] == {200}
     assert health.answers["/readyz"] == {200, 503}
     assert {"running"} <= health.phases
+
+
+def test_the_metrics_tell_of_the_hang_and_of_the_restart(hang: Seen) -> None:
+    """The last scrape before the end: what was counted has outlived the workers that it is about."""
+    assert hang.health.answers["/metrics"] == {200}
+    of = f'job="{hang.job.run_id}"'
+    found = {
+        (family.name, *sorted(label for name, label in one.labels.items() if name not in ("job", "node"))): (
+            one.value
+        )
+        for family in text_string_to_metric_families(hang.health.metrics)
+        for one in family.samples
+        if not one.name.endswith("_bucket")
+    }
+    assert of in hang.health.metrics
+    assert found["rankscope_incidents", "RankNonCommHang", "data_loading"] == 1
+    assert (found["rankscope_restarts", "hang"], found["rankscope_restarts", "failure"]) == (1, 0)
+    counts = {
+        name: float(line.rpartition(" ")[2])
+        for line in hang.health.metrics.splitlines()
+        for name in ("detection", "capture", "timer_requests")
+        if line.startswith((f"rankscope_{name}_seconds_count", f"rankscope_{name}_total"))
+    }
+    assert counts["detection"] == 1
+    assert counts["capture"] >= 2
+    assert found["rankscope_rank_step", "1"] > 0
+    for check in ("gpu", "disk:records", "capture:permission"):
+        assert found["rankscope_check_state", check, "pass"] == 1, hang.health.metrics
 
 
 def test_every_line_of_the_workers_reaches_the_console_and_the_files(hang: Seen) -> None:

@@ -113,7 +113,7 @@ def test_health_lists_the_workers(server: HealthProcess) -> None:
 
 @pytest.mark.parametrize(
     ("method", "path", "status"),
-    [("GET", "/", 404), ("GET", "/healthy", 404), ("POST", "/health", 405), ("DELETE", "/livez", 405)],
+    [("GET", "/", 503), ("GET", "/healthy", 404), ("POST", "/health", 405), ("DELETE", "/livez", 405)],
 )
 def test_what_is_not_there_is_a_problem_document(
     server: HealthProcess, method: str, path: str, status: int

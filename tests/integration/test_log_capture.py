@@ -39,6 +39,18 @@ def lines(rank: int, n: int) -> bytes:
     return b"".join(b"%d %09d " % (rank, i) + b"x" * 87 + b"\n" for i in range(n))
 
 
+def first_difference(found: bytes, expected: bytes) -> tuple[int, bytes, bytes] | None:
+    """Where two outputs part, and what each has around there; pytest would compare 25 MiB for minutes."""
+    if found == expected:
+        return None
+    at = next(
+        (i for i, (one, other) in enumerate(zip(found, expected, strict=False)) if one != other),
+        min(len(found), len(expected)),
+    )
+    around = slice(max(0, at - 200), at + 200)
+    return at, found[around], expected[around]
+
+
 def flood(n: int) -> bytes:
     return b"".join(b"%09d\n" % i * 100 for i in range(n))
 
@@ -69,7 +81,7 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
 def test_every_byte_reaches_file_and_console_untouched(tmp_path: Path) -> None:
     expected = subprocess.run(["python3", "-c", JUNK], capture_output=True, check=True)
     with an_agent(tmp_path, [JUNK], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as agent:
-        out, err = agent.process.communicate(timeout=60)
+        out, err = agent.process.communicate(timeout=DEADLINE)
         assert agent.report("codes") == [0]
         finished = agent.report("finished")
     assert out == expected.stdout
@@ -96,8 +108,9 @@ def test_fifty_megabytes_of_two_ranks_arrive_complete_and_with_whole_lines(tmp_p
         assert agent.report("codes") == [0, 0]
     shown = out.splitlines(keepends=True)
     for rank in range(2):
-        assert agent.file(rank).read_bytes() == lines(rank, n)
-        assert b"".join(line for line in shown if line.startswith(b"%d " % rank)) == lines(rank, n)
+        assert first_difference(agent.file(rank).read_bytes(), lines(rank, n)) is None
+        of_rank = b"".join(line for line in shown if line.startswith(b"%d " % rank))
+        assert first_difference(of_rank, lines(rank, n)) is None
     assert len(out) == 2 * len(lines(0, n))
 
 
@@ -108,7 +121,7 @@ def test_one_place_for_both_streams_keeps_the_order_in_which_a_worker_wrote(tmp_
         out.open("wb") as console,
         an_agent(tmp_path, [source], stdout=console.fileno(), stderr=subprocess.STDOUT) as agent,
     ):
-        assert agent.process.wait(60) == 0
+        assert agent.process.wait(DEADLINE) == 0
         sizes = agent.report("finished")["sizes"]
     expected = b"".join(b"%09d\n" % i for i in range(20_000))
     assert out.read_bytes() == expected
@@ -120,17 +133,17 @@ def test_one_place_for_both_streams_keeps_the_order_in_which_a_worker_wrote(tmp_
 def test_two_places_for_the_streams_get_a_file_each(tmp_path: Path) -> None:
     source = "import os\nos.write(1, b'out\\n')\nos.write(2, b'err\\n')"
     with an_agent(tmp_path, [source], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as agent:
-        assert agent.process.communicate(timeout=60) == (b"out\n", b"err\n")
+        assert agent.process.communicate(timeout=DEADLINE) == (b"out\n", b"err\n")
         assert agent.report("finished")["sizes"] == {"0-stdout": 4, "0-stderr": 4}
     assert (agent.file(0).read_bytes(), agent.file(0, "stderr").read_bytes()) == (b"out\n", b"err\n")
 
 
 def test_a_full_disk_loses_the_file_but_neither_worker_nor_console(full_disk: Path) -> None:
     with an_agent(full_disk, [LINES.format(n=30_000, r=0)], stdout=subprocess.PIPE) as agent:
-        out, _ = agent.process.communicate(timeout=60)
+        out, _ = agent.process.communicate(timeout=DEADLINE)
         assert agent.report("codes") == [0]
         agent.report("finished")
-        assert out == lines(0, 30_000)
+        assert first_difference(out, lines(0, 30_000)) is None
         assert [
             event for event in agent.events if "0-stdout.log is no longer written" in event
         ] == agent.events
@@ -143,7 +156,7 @@ def test_a_full_disk_loses_the_file_but_neither_worker_nor_console(full_disk: Pa
 def test_a_folder_that_is_gone_loses_the_file_only(tmp_path: Path) -> None:
     (tmp_path / "0-stdout.log").mkdir()
     with an_agent(tmp_path, ["print('hello')"], stdout=subprocess.PIPE) as agent:
-        out, _ = agent.process.communicate(timeout=60)
+        out, _ = agent.process.communicate(timeout=DEADLINE)
         agent.report("finished")
     assert out == b"hello\n"
     assert len(agent.events) == 1
@@ -154,7 +167,7 @@ def test_a_file_system_that_does_not_answer_holds_a_worker_for_the_stall_time_on
     os.mkfifo(tmp_path / "0-stdout.log")
     limits = Limits(memory_bytes=8 * MIB, stall=0.3)
     with an_agent(tmp_path, [FLOOD.format(n=20_000)], stdout=subprocess.PIPE, limits=limits) as agent:
-        out, _ = agent.process.communicate(timeout=60)
+        out, _ = agent.process.communicate(timeout=DEADLINE)
         assert agent.report("codes") == [0]
         agent.report("finished")
     notes = re.findall(rb"\[rankscope: (\d+) bytes of output not shown, not kept, .*\]\n", out)
@@ -169,7 +182,7 @@ def test_a_blocked_console_that_recovers_shows_everything(tmp_path: Path, pipe: 
         os.close(writing)
         assert agent.report("codes") == [0]
         until(lambda: agent.file(0).stat().st_size == len(flood(20_000)), "the file while nobody reads")
-        assert read_all(reading) == flood(20_000)
+        assert first_difference(read_all(reading), flood(20_000)) is None
         assert agent.report("finished")["unshown"] == 0
 
 
@@ -198,10 +211,10 @@ def test_a_console_that_stays_blocked_does_not_hold_the_end(tmp_path: Path, pipe
     with an_agent(tmp_path, [FLOOD.format(n=3_000)], stdout=writing, limits=limits, finish=1.0) as agent:
         assert agent.report("codes") == [0]
         finished = agent.report("finished")
-        assert agent.process.wait(30) == 0
+        assert agent.process.wait(DEADLINE) == 0
         assert finished["unshown"] > 0
         assert finished["unfiled"] == 0
-        assert agent.file(0).read_bytes() == flood(3_000)
+        assert first_difference(agent.file(0).read_bytes(), flood(3_000)) is None
         assert any(
             f"the console took nothing for 0.5 s; {finished['unshown']} bytes not shown" in event
             for event in agent.events
@@ -225,7 +238,7 @@ def test_a_slow_console_gets_everything_however_long_it_takes(tmp_path: Path, pi
             out += os.read(reading, 4096)
         out += read_all(reading)
         finished = agent.report("finished")
-    assert out == flood(6_000)
+    assert first_difference(out, flood(6_000)) is None
     assert (finished["unshown"], finished["unfiled"], finished["process_ended"]) == (0, 0, True)
     assert agent.events == []
 
@@ -239,7 +252,7 @@ def test_a_signal_ends_the_wait_for_a_console(tmp_path: Path, pipe: tuple[int, i
         until(lambda: _size(agent) == len(flood(3_000)), "the file")
         agent.process.send_signal(signal.SIGINT)
         assert agent.report("interrupted") is None
-        assert agent.process.wait(30) == 0
+        assert agent.process.wait(DEADLINE) == 0
         until(lambda: not is_alive(drain), "the drain's end")
     assert [event for event in agent.events if event.startswith("interrupted")] == agent.events
     assert len(agent.events) == 1
@@ -253,7 +266,7 @@ def test_a_drain_that_is_stopped_for_good_does_not_hold_the_end(tmp_path: Path) 
         with go.open("w"):
             os.kill(drain, signal.SIGSTOP)
         finished = agent.report("finished")
-        assert agent.process.wait(30) == 0
+        assert agent.process.wait(DEADLINE) == 0
         os.kill(drain, signal.SIGCONT)
     assert finished["unshown"] is None
     assert any("did not finish in time" in event for event in agent.events)
@@ -267,7 +280,7 @@ def test_a_console_whose_reader_has_gone_leaves_the_files_whole(
     with an_agent(tmp_path, [FLOOD.format(n=3_000)], stdout=writing) as agent:
         assert agent.report("codes") == [0]
         agent.report("finished")
-        assert agent.file(0).read_bytes() == flood(3_000)
+        assert first_difference(agent.file(0).read_bytes(), flood(3_000)) is None
         assert any("no longer shown" in event for event in agent.events)
 
 
@@ -285,7 +298,7 @@ def test_a_stopped_agent_does_not_hold_its_workers(tmp_path: Path) -> None:
         os.kill(agent.process.pid, signal.SIGCONT)
         assert agent.report("codes") == [0]
         agent.report("finished")
-    assert out.read_bytes() == flood(5_000)
+    assert first_difference(out.read_bytes(), flood(5_000)) is None
 
 
 def _steered(folder: Path) -> tuple[str, Path]:
@@ -322,7 +335,7 @@ def test_a_drain_that_stands_still_is_replaced(tmp_path: Path) -> None:
         with go.open("w", buffering=1) as steering:
             steering.write("here\n")
             until(lambda: agent.file(0).exists(), "the next drain")
-        out, _ = agent.process.communicate(timeout=60)
+        out, _ = agent.process.communicate(timeout=DEADLINE)
         agent.report("finished")
     assert out == b"said here\n"
     assert any("stood still" in event for event in agent.events)
@@ -379,7 +392,7 @@ def test_a_grandchild_that_keeps_the_pipe_does_not_hold_the_end_and_is_still_hea
         drain = _drain_of(tmp_path)
         with go.open("w", buffering=1) as steering:
             finished = agent.report("finished")
-            assert agent.process.wait(30) == 0
+            assert agent.process.wait(DEADLINE) == 0
             assert (finished["unshown"], finished["unfiled"]) == (0, 0)
             assert not finished["process_ended"]
             assert out.read_bytes() == b"worker\n"
@@ -398,7 +411,7 @@ def test_signals_that_end_the_agent_do_not_end_the_drain(tmp_path: Path) -> None
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 os.kill(drain, number)
             steering.write("still\n")
-        out, _ = agent.process.communicate(timeout=60)
+        out, _ = agent.process.communicate(timeout=DEADLINE)
         agent.report("finished")
     assert out == b"said still\n"
     assert agent.events == []

@@ -43,6 +43,8 @@ def test_a_healthy_job_is_left_alone_and_prints_what_it_prints_under_torchrun(tm
         assert [event.type.removeprefix("rankscope.") for event in job.events()] == [
             "job.started",
             "cycle.started",
+            "cycle.training",
+            "cycle.ended",
             "job.ended",
         ]
         workers_said = [line for line in job.stderr.splitlines() if not _is_the_agents(line)]
@@ -77,7 +79,9 @@ def test_a_job_that_trains_is_called_healthy(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("flags", [(), ("--run-path",)], ids=["commands", "functions"])
 def test_a_crash_keeps_the_stacks_of_those_who_wait(tmp_path: Path, flags: tuple[str, ...]) -> None:
-    with diag_run(tmp_path, *flags, fault="crash", fault_rank=1, fault_step=FAULT_STEP, steps=STEPS) as job:
+    with diag_run(
+        tmp_path, *flags, ranks=2, fault="crash", fault_rank=1, fault_step=FAULT_STEP, steps=STEPS
+    ) as job:
         assert job.finish() == 1
         diagnosis = job.diagnosis()
         assert (diagnosis.verdict, diagnosis.kind, diagnosis.culprits) == ("Exited", "dead", (1,))
@@ -93,10 +97,12 @@ def test_a_crash_keeps_the_stacks_of_those_who_wait(tmp_path: Path, flags: tuple
 
 def test_a_killed_worker_is_named_and_the_job_restarts(tmp_path: Path) -> None:
     flags = ("--max-restarts=1",)
-    with diag_run(tmp_path, *flags, fault="killed", fault_rank=2, fault_step=FAULT_STEP, steps=40) as job:
+    with diag_run(
+        tmp_path, *flags, ranks=2, fault="killed", fault_rank=1, fault_step=FAULT_STEP, steps=40
+    ) as job:
         assert job.finish() == 0
         diagnosis = job.diagnosis()
-        assert (diagnosis.verdict, diagnosis.culprits) == ("Exited", (2,))
+        assert (diagnosis.verdict, diagnosis.culprits) == ("Exited", (1,))
         assert "SIGKILL" in diagnosis.summary
         assert job.decision().action == "restart"
         assert len(job.events("restart")) == 1
@@ -109,19 +115,20 @@ def test_without_the_probe_a_hang_is_noticed_by_the_processes_alone(tmp_path: Pa
         tmp_path,
         *flags,
         environ=environ,
+        ranks=2,
         fault="data_loading",
-        fault_rank=2,
+        fault_rank=1,
         fault_step=FAULT_STEP,
         steps=STEPS,
     ) as job:
         assert job.finish() == 75
         diagnosis = job.diagnosis()
-        assert (diagnosis.verdict, diagnosis.culprits) == ("RankNonCommHang", (2,))
+        assert (diagnosis.verdict, diagnosis.culprits) == ("RankNonCommHang", (1,))
         assert all(rank.progress is None for rank in job.snapshot().ranks)
 
 
 def test_a_job_under_plain_torchrun_is_analysed_by_pid(tmp_path: Path) -> None:
-    with torchrun(tmp_path, fault="frozen", fault_rank=0, fault_step=FAULT_STEP, steps=STEPS) as job:
+    with torchrun(tmp_path, ranks=2, fault="frozen", fault_rank=0, fault_step=FAULT_STEP, steps=STEPS) as job:
         stopped = Stopped(job.pid)
         until(stopped.found, "a stopped worker")
         code, diagnosis = job.analyze_json("--pid", str(job.pid))

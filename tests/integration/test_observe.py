@@ -10,8 +10,8 @@ from collections.abc import Generator
 import pytest
 from tests.capture_factory import first_line, running, traced, wait_until, waiting_process
 
-from rankscope.agent.observe import Observer
-from rankscope.agent.workers import Launch, WorkerRef
+from rankscope.agent.observing.observer import Observer
+from rankscope.agent.workers.model import Launch, WorkerRef
 from rankscope.diag import proc
 
 WITH_A_CHILD = """

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.deadline import DEADLINE
 from tests.probe_factory import Workers, finish, wait_until, workers
 
 from rankscope.watchdog import probe
@@ -44,7 +45,7 @@ def test_while_a_thread_keeps_the_process_the_end_of_the_script_is_in_the_page(
     beat_ns = node.slot().beat_ns
     wait_until(lambda: node.slot().beat_ns > beat_ns, "the beat goes on")
     stamped = node.slot().returned_ns
-    out, _err = process.communicate("go on", timeout=60)
+    out, _err = process.communicate("go on", timeout=DEADLINE)
     assert sorted(out.splitlines()) == ["at work", "done", "last line"]
     assert code is None or process.returncode == code
     assert node.slot().returned_ns == stamped
@@ -61,7 +62,7 @@ def test_a_pool_that_never_ends_does_not_hide_the_end_of_the_script(node: Worker
     process = node.start(script)
     wait_until(lambda: node.slot().returned_ns > 0, "the stamp")
     assert process.poll() is None
-    out, err = process.communicate("seven", timeout=60)
+    out, err = process.communicate("seven", timeout=DEADLINE)
     assert (process.returncode, out, err) == (0, "pool ended with seven\n", "")
 
 
@@ -88,7 +89,7 @@ def test_a_script_that_runs_has_no_stamp_and_neither_has_one_that_left_by_os_exi
     assert process.stdout.readline() == "up\n"
     wait_until(lambda: node.slot().beat_ns > 0, "a beat")
     assert node.slot().returned_ns == 0
-    process.communicate("\n", timeout=60)
+    process.communicate("\n", timeout=DEADLINE)
     assert node.slot().returned_ns == 0
 
 
@@ -100,7 +101,7 @@ def test_handlers_at_exit_run_after_the_stamp(node: Workers) -> None:
     process = node.start(script)
     wait_until(lambda: node.slot().returned_ns > 0, "the stamp")
     assert process.poll() is None
-    assert process.communicate("", timeout=60) == ("", "")
+    assert process.communicate("", timeout=DEADLINE) == ("", "")
 
 
 def test_forked_children_that_end_do_not_stamp_for_the_rank(node: Workers) -> None:
@@ -122,7 +123,7 @@ def test_forked_children_that_end_do_not_stamp_for_the_rank(node: Workers) -> No
     assert process.stdout.readline() == "child\n"
     assert process.stdout.readline() == "children ended\n"
     assert node.slot().returned_ns == 0
-    process.communicate("\n", timeout=60)
+    process.communicate("\n", timeout=DEADLINE)
     assert node.slot().returned_ns > 0
 
 
@@ -158,7 +159,7 @@ FUNCTIONS = """
         envs = {rank: {"RANK": str(rank), "RANKSCOPE_SLOT": str(rank), **agent} for rank in (0, 1)}
         context = start_processes("train", ProbedEntrypoint(train), {0: (0,), 1: (1,)}, envs,
                                   DefaultLogsSpecs(sys.argv[2]), start_method=sys.argv[1])
-        result = context.wait(60)
+        result = context.wait(300)
         print("failed", sorted(result.failures), result.failures[1].message["message"])
 """
 

@@ -315,7 +315,7 @@ ENTRYPOINTS = """
         envs = {rank: {"RANK": str(rank), "RANKSCOPE_SLOT": str(rank), **agent} for rank in (0, 1)}
         context = start_processes("train", ProbedEntrypoint(train), {0: (0,), 1: (1,)}, envs,
                                   DefaultLogsSpecs(sys.argv[2]), start_method=sys.argv[1])
-        result = context.wait(60)
+        result = context.wait(300)
         print("failed", sorted(result.failures))
 """
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.deadline import DEADLINE
 from tests.probe_factory import Workers, finish, wait_until, workers
 
 from rankscope.watchdog.page import GroupSeq
@@ -57,7 +58,7 @@ def trained(node: Workers, body: str, wanted: Callable[[Groups], bool], ranks: i
     wait_until(lambda: wanted(groups()), "the numbers in the page")
     found = groups()
     for process in processes:
-        _, err = process.communicate("\n", timeout=60)
+        _, err = process.communicate("\n", timeout=DEADLINE)
         assert process.returncode == 0, err
     return found
 

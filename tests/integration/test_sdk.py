@@ -6,8 +6,10 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 from tests.probe_factory import Workers, finish, wait_until, workers
@@ -173,6 +175,27 @@ def test_without_the_probe_the_slot_is_claimed_as_the_probe_does_it(node: Worker
     second = start(node, "print(use(5), slot()[0])", RANKSCOPE_PROBE="0")
     assert finish(second) == (0, "this process is a child of a rank, not a rank 77.0\n", "")
     process.communicate("\n")
+
+
+@pytest.mark.parametrize("probe", ["1", "0"])
+def test_a_rank_below_a_launcher_claims_a_slot_of_its_own_with_the_launchers_rank(
+    tmp_path: Path, probe: str
+) -> None:
+    below: dict[str, Any] = {"OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}
+    below |= {environment.TASK: "", "RANKSCOPE_PROBE": probe}
+    with workers(tmp_path, slots=2) as node:
+        for torchs in ("0", None):  # scripts that would take it for their own are started without it
+            process = start(node, "use(); input()", RANK=torchs, **below)
+            wait_until(partial(is_claimed_by, node, process.pid), "the slot is claimed")
+            wait_until(lambda: node.slot(1).user_step == 77, "the step is in the page")
+            assert node.slot(1).rank == 5
+            assert node.slot(0).rank == -1
+            process.communicate("\n")
+            node.reader.clear(1)
+
+
+def is_claimed_by(node: Workers, pid: int) -> bool:
+    return node.slot(1).pid == pid
 
 
 SPEAKS_FIRST = """
@@ -525,7 +548,7 @@ WORKERS_THAT_ARE_FUNCTIONS = """
         envs = {0: {"RANK": "0", "RANKSCOPE_SLOT": "0", "RANKSCOPE_AGENT_PID": str(os.getpid())}}
         context = start_processes("train", ProbedEntrypoint(train), {0: ()}, envs,
                                   DefaultLogsSpecs(sys.argv[2]), start_method=sys.argv[1])
-        print("failed", sorted(context.wait(60).failures))
+        print("failed", sorted(context.wait(300).failures))
 """
 
 

@@ -40,7 +40,7 @@ def target() -> Generator[Target]:
             try:
                 assert process.stdout is not None
                 assert process.stdout.readline() == b"ready\n"
-                until(lambda: bool(proc.children(process.pid)), "its child", seconds=30)
+                until(lambda: bool(proc.children(process.pid)), "its child")
                 with listening.accept()[0]:
                     yield Target(rank=3, pid=process.pid, start_ticks=proc.start_ticks(process.pid) or 0)
             finally:

@@ -60,8 +60,10 @@ def told(diagnosis: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_folders_of_two_hosts_give_the_verdict_of_the_whole_job(job: HungJob, tmp_path: Path) -> None:
-    code, whole = job.analyze_json("--pid", str(job.pid))
+    page = tmp_path / "live.html"
+    code, whole = job.analyze_json("--pid", str(job.pid), "--html", str(page))
     assert (code, whole["verdict"], whole["culprits"]) == (3, "RankNonCommHang", [STUCK])
+    assert whole["summary"] in page.read_text()
 
     halves = [
         snapshot(job, tmp_path / name, "--pid", pids(job, *ranks))

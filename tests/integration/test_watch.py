@@ -171,7 +171,8 @@ def test_a_restart_is_followed(tmp_path: Path) -> None:
             watcher.wait_for("cycle.started")
             (tmp_path / "fail").touch()
             again = watcher.wait_for("cycle.started", 2)
-            assert again["data"] == {"restart_count": 1, "world_size": 2, "ranks": [0, 1]}
+            told = {name: again["data"][name] for name in ("restart_count", "world_size", "ranks", "number")}
+            assert told == {"restart_count": 1, "world_size": 2, "ranks": [0, 1], "number": 2}
             until(lambda: pids_told(watcher) == set(ranks_of(job)), "the new workers in agent.json")
             (tmp_path / "stop").touch()
             assert watcher.finish() == EXIT_ENDED
@@ -254,23 +255,30 @@ def test_of_processes_that_nobody_may_look_at_the_silence_is_told_without_a_culp
             rank.stdin.close()
 
 
+@pytest.fixture(scope="module")
+def hung(tmp_path_factory: pytest.TempPathFactory) -> Generator[Job]:
+    """A job of two ranks that hangs, at which several watches look one after the other."""
+    folder = tmp_path_factory.mktemp("hung")
+    with torchrun(folder, fault="lock", fault_rank=0, fault_step=20, steps=400, ranks=2) as job:
+        wait_for_ranks(job, 2)
+        yield job
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_watch_that_is_ended_in_the_middle_of_a_look_leaves_no_trace(
-    tmp_path: Path, number: signal.Signals
+    tmp_path: Path, hung: Job, number: signal.Signals
 ) -> None:
-    with torchrun(tmp_path, fault="lock", fault_rank=0, fault_step=20, steps=400, ranks=2) as job:
-        wait_for_ranks(job, 2)
-        with watching(tmp_path, "--diagnose-after", "5", str(job.pid)) as watcher:
-            watcher.wait_for("suspected")
-            watcher.process.send_signal(number)
-            code = watcher.finish()
-            assert code == (-number if number == signal.SIGKILL else EXIT_ENDED)
-            until(lambda: not in_session(watcher.process.pid), "the end of all it had started")
-        ranks = ranks_of(job)
-        assert len(ranks) == 2
-        until(lambda: all(map(untouched, ranks)), "ranks that nobody holds")
-        if number != signal.SIGKILL:
-            assert not [pid for pid in ranks if (lock_folder() / f"{pid}.lock").exists()]
+    with watching(tmp_path, "--diagnose-after", "5", str(hung.pid)) as watcher:
+        watcher.wait_for("suspected")
+        watcher.process.send_signal(number)
+        code = watcher.finish()
+        assert code == (-number if number == signal.SIGKILL else EXIT_ENDED)
+        until(lambda: not in_session(watcher.process.pid), "the end of all it had started")
+    ranks = ranks_of(hung)
+    assert len(ranks) == 2
+    until(lambda: all(map(untouched, ranks)), "ranks that nobody holds")
+    if number != signal.SIGKILL:
+        assert not [pid for pid in ranks if (lock_folder() / f"{pid}.lock").exists()]
 
 
 def test_a_job_of_ours_is_read_by_its_page_and_keeps_its_records(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from rankscope.diag import proc
 from rankscope.diag.chosen import find_named, jobs_called
 from rankscope.diag.discover import FoundJob, FoundRank
 from rankscope.diag.errors import UsageError
-from rankscope.diag.live import NO_PROCESS, absent_ranks
+from rankscope.diag.live import NO_PROCESS, absent_ranks, targets_of
 from rankscope.diag.model import ExitFacts
 from rankscope.diag.store.files import make_folders, write_json
 from rankscope.diag.store.job import AgentFile, JobFile, JobFolder, WorkerFile, job_folder
@@ -167,3 +167,15 @@ def test_a_rank_without_a_process_under_an_agent_that_goes_on_has_left_with_0() 
 def test_a_rank_that_was_not_asked_for_has_not_left() -> None:
     with launched(2) as pids:
         assert ends(job_of(pids[0])) == [None, None]
+
+
+def test_a_rank_that_has_ended_since_it_was_found_has_left_with_0_under_an_agent_that_goes_on() -> None:
+    """On a busy machine the looks come long after the ranks were found."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        gone.wait()
+    with launched(1) as (pid,):
+        first, second = (one.exit for one in targets_of(job_of(pid, gone.pid), "host"))
+        assert second is not None
+        assert (first, second.code) == (None, 0)
+    with launched(2) as pids:
+        assert targets_of(job_of(pids[0], gone.pid), "host")[1].exit == ExitFacts(code=None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 
-from rankscope.agent.console import Console, LogLines
+from rankscope.agent.telling.console import Console, LogLines
 
 
 def test_warnings_and_tracebacks_are_lines_with_the_agents_prefix() -> None:
@@ -29,3 +29,17 @@ def test_warnings_and_tracebacks_are_lines_with_the_agents_prefix() -> None:
     assert all(line.startswith("rankscope:") for line in shown)
     assert logging.getLogger("rankscope").handlers == []
     assert logging.getLogger("rankscope").propagate
+
+
+def test_foreign_text_cannot_clear_the_terminal_nor_look_like_a_line_of_ours() -> None:
+    reading, writing = os.pipe()
+    console = Console(writing)
+    console.say("rank 1: zz \x1b[2J\x9b31m\u202eabc\u2028def\rrankscope: ok\n\tsecond line\n")
+    console.close()
+    os.close(writing)
+    with os.fdopen(reading, "rb") as said:
+        shown = said.read()
+    assert shown == (
+        b"rankscope: rank 1: zz \\x1b[2J\\x9b31m\\u202eabc\\u2028def\\rrankscope: ok\n"
+        b"rankscope:         second line\n"
+    )

@@ -8,8 +8,9 @@ import sys
 import time
 
 import pytest
+from tests.deadline import DEADLINE
 
-from rankscope.agent.counters import ProcessCounters
+from rankscope.agent.observing.counters import ProcessCounters
 from rankscope.diag import proc
 
 
@@ -37,7 +38,7 @@ def test_a_process_that_is_gone_reads_as_none() -> None:
     late = None
     try:
         first = counters.read()
-        child.communicate(b"\n", timeout=60)
+        child.communicate(b"\n", timeout=DEADLINE)
         late = ProcessCounters(child.pid)
         assert first is not None
         assert counters.read() is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.detector_factory import Job, Ranks, polling, wait_for, working
+from tests.detector_factory import TICK, Job, Ranks, polling, wait_for, working
 
 from rankscope.watchdog.limits import HangSettings
 from rankscope.watchdog.observations import (
@@ -128,6 +128,37 @@ def test_a_thread_that_wakes_for_the_gil_only_is_quiet_when_not_even_the_probe_g
     assert job.last(Confirmed).sink_class == "quiet"
 
 
+def test_its_waits_for_a_core_on_a_busy_machine_are_no_work() -> None:
+    job = Job()
+    job.train(10)
+    wait_for(job, culprit=1)
+    job.ranks[1] = replace(job.ranks[1], beat_ns=5)
+
+    def polls_and_waits_for_a_core(ranks: Ranks) -> None:
+        polling(1)(ranks)
+        seen = ranks[1]
+        delay = seen.run_delay_seconds + 0.2 * TICK
+        ranks[1] = replace(seen, cpu_seconds=seen.cpu_seconds + 0.2 * TICK, run_delay_seconds=delay)
+
+    job.run(15, polls_and_waits_for_a_core)
+    assert job.last(Confirmed).sink_class == "quiet"
+
+
+def test_a_rank_without_a_core_that_holds_the_gil_and_does_not_wake_wants_to_work() -> None:
+    job = Job()
+    job.train(10)
+    wait_for(job, culprit=1)
+    job.ranks[1] = replace(job.ranks[1], beat_ns=5)
+
+    def waits_for_a_core(ranks: Ranks) -> None:
+        seen = ranks[1]
+        delay = seen.run_delay_seconds + TICK
+        ranks[1] = replace(seen, cpu_seconds=seen.cpu_seconds + TICK, run_delay_seconds=delay)
+
+    job.run(20, waits_for_a_core)
+    assert job.times_of(Confirmed) == []
+
+
 def test_a_rank_whose_page_stands_still_in_a_collective_while_it_computes_is_waited_for() -> None:
     job = Job()
     job.train(10)
@@ -138,6 +169,19 @@ def test_a_rank_whose_page_stands_still_in_a_collective_while_it_computes_is_wai
     job.run(45, working(1))
     confirmed = job.last(Confirmed)
     assert (confirmed.suspects, confirmed.waiting, confirmed.sink_class) == ((1,), (0, 2), "busy")
+
+
+def test_the_last_page_of_a_rank_whose_script_has_ended_is_no_wait() -> None:
+    """On a busy machine it was written inside of a collective, seconds before the end."""
+    job = Job()
+    job.train(30)
+    for rank in (0, 2):
+        job.ranks[rank] = replace(job.ranks[rank], alive=False, returned=True)
+    group = job.ranks[1].groups[0]
+    inside = (group._replace(enqueued=group.enqueued + 1),)
+    job.ranks[1] = replace(job.ranks[1], groups=inside, returned=True)
+    job.run(100)
+    assert job.times_of(Confirmed) == []
 
 
 def test_a_polling_rank_whose_probe_beats_is_polling() -> None:

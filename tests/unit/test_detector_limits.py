@@ -411,3 +411,31 @@ def test_a_restart_forgets_stages_loops_and_limits() -> None:
     wait_for(job, culprit=1)
     job.run(20, working(1))
     assert clocks_of(job) == ["loop"]
+
+
+def test_ranks_that_all_wait_for_another_node_are_given_as_long_as_working_ranks() -> None:
+    limits: list[float] = []
+    for elsewhere in (False, True):
+        job = Job()
+        job.detector.handle(CycleStarted(job.now, ranks_elsewhere=elsewhere))
+        job.train(60)
+        before = job.now - job.started
+        wait_for(job, culprit=-1)
+        job.run(120)
+        limits.append(job.times_of(Suspected)[0] - before)
+    alone, with_others = limits
+    clocks = job.detector.clocks
+    assert alone < clocks.busy_limit() <= with_others <= clocks.busy_limit() + 2
+
+
+def test_that_all_wait_for_another_node_may_be_known_by_the_stacks_alone() -> None:
+    job = Job()
+    job.detector.handle(CycleStarted(job.now, ranks_elsewhere=True))
+    job.train(60)
+    before = job.now - job.started
+    job.communicating = frozenset(job.ranks)
+    job.run(120)
+    limit = job.detector.clocks.busy_limit()
+    assert [when - before for when in job.times_of(Confirmed)] == [pytest.approx(limit, abs=10)]
+    assert job.times_of(Confirmed)[0] - before >= limit
+    assert len(job.times_of(Cleared)) == 1

@@ -12,20 +12,29 @@ import os
 import re
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final, get_args
 from urllib.parse import unquote
 
+import msgspec
 import pytest
+from tests.pages.api import MODULES, public_names
 
-from rankscope.agent.health.routes import PROBES
-from rankscope.agent.health.status import Phase
-from rankscope.agent.policy import EXIT_RUN_AGAIN
-from rankscope.agent.settings import OPTIONS, Option
+from rankscope.agent.checks import capture, disk, gpu_judge
+from rankscope.agent.health.api.table import TABLE
+from rankscope.agent.health.metrics import METRICS
+from rankscope.agent.health.model import Phase
+from rankscope.agent.health.routes import METRICS_PATH, PROBES
+from rankscope.agent.policy import EXIT_REFUSED, EXIT_RUN_AGAIN
+from rankscope.agent.settings.option import Option
+from rankscope.agent.settings.table import OPTIONS
 from rankscope.diag import errors, model
 from rankscope.diag.main import GROUP, SUMMARIES
+from rankscope.diag.store import job
 from rankscope.diag.store.events import TYPE_PREFIX
 from rankscope.watchdog import environment
+from rankscope.watchdog.sdk.config import PARAMETERS
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -42,7 +51,8 @@ DECISIONS: Final = ROOT / "docs" / "decisions"
 PLAIN_CODES: Final = frozenset({0, 1, 2, 130})
 CODE_BLOCK: Final = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 LINK: Final = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-FLAG: Final = re.compile(r"--?[a-z][a-z-]*")
+FLAG: Final = re.compile(r"--?[a-z][a-z0-9-]*")
+SUFFIXES: Final = frozenset({".py", ".toml"})
 OUR_VARIABLE: Final = re.compile(r"\bRANKSCOPE_[A-Z]+(?:_[A-Z]+)*\b")
 
 
@@ -81,9 +91,14 @@ def declared_verbs() -> dict[str, str]:
     return {str(name): str(module) for name, module in project["entry-points"][GROUP].items()}
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def exit_constants(path: Path) -> Iterator[int]:
     """Values of ``EXIT_...`` constants at the top of a module."""
-    for node in ast.parse(path.read_text()).body:
+    for node in parsed(path).body:
         target = node.target if isinstance(node, ast.AnnAssign) else None
         if isinstance(target, ast.Name) and target.id.startswith("EXIT_"):
             value = node.value if isinstance(node, ast.AnnAssign) else None
@@ -96,7 +111,7 @@ def recorded_events() -> set[str]:
     """First arguments of ``....event("name", ...)`` with the data of an event behind them."""
     found: set[str] = set()
     for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
                 continue
             first = node.args[0] if node.args else None
@@ -123,9 +138,8 @@ def anchors(text: str) -> set[str]:
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
 def test_a_setting_is_documented_with_its_variable_default_and_range(option: Option[object]) -> None:
-    shown = "auto" if option.default is None else str(option.default) or "none"
     known = {row[0]: row[1:4] for row in rows(section(reference("cli"), "diag run"))}
-    assert known.get(option.flag) == [option.variable, shown, option.allowed]
+    assert known.get(option.flag) == [option.variable, option.shown_default, option.allowed]
 
 
 def test_no_setting_is_documented_that_does_not_exist() -> None:
@@ -146,9 +160,127 @@ def test_every_variable_of_ours_in_the_code_is_documented_and_the_other_way_roun
     assert written <= used | {option.variable for option in OPTIONS}
 
 
+def event_rows() -> dict[str, str]:
+    """What the reference says of each type of event."""
+    return dict(re.findall(r"^\| `(rankscope\.[a-z.]+)` \| (.*) \|$", reference("events"), re.MULTILINE))
+
+
+@cache
+def recorded_fields() -> dict[str, set[str]]:
+    """For each type of event the fields that the function around ``.event(...)`` writes out."""
+    found: dict[str, set[str]] = {}
+    for path in SOURCES:
+        for function in ast.walk(parsed(path)):
+            if isinstance(function, ast.FunctionDef):
+                for name in filter(None, map(_event_name, ast.walk(function))):
+                    found.setdefault(f"{TYPE_PREFIX}{name}", set()).update(_written_fields(function))
+    return found
+
+
+def _event_name(node: ast.AST) -> str:
+    """The name in ``....event("name", ...)``, empty for anything else."""
+    is_call = (
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "event"
+    )
+    first = node.args[0] if isinstance(node, ast.Call) and is_call and node.args else None
+    return first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else ""
+
+
+def _written_fields(function: ast.FunctionDef) -> set[str]:
+    """Keys of the dictionaries that a function writes out, and those that it adds to them."""
+    keys: list[ast.expr | None] = []
+    for node in ast.walk(function):
+        if isinstance(node, ast.Dict):
+            keys += node.keys
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+            keys.append(node.targets[0].slice)
+    return {key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str)}
+
+
 def test_the_documented_events_are_those_that_are_recorded() -> None:
-    documented = names(section(reference("files"), "events.jsonl"))
-    assert documented == recorded_events()
+    assert set(event_rows()) == recorded_events()
+
+
+def test_every_field_of_an_event_is_documented() -> None:
+    documented = event_rows()
+    for name, fields in recorded_fields().items():
+        missing = fields - set(re.findall(r"`([^`]+)`", documented[name]))
+        assert not missing, f"{name}: {missing}"
+
+
+def _named_in(tree: ast.Module) -> Iterator[str]:
+    """What may be a field or a value of an event: the texts in a module, and the fields of its structs."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+        elif isinstance(node, ast.ClassDef):
+            for each in node.body:
+                if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
+                    yield each.target.id
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        path.stem
+        for path in SOURCES
+        if path.parent.name == "commands" and "import unpacked\n" in path.read_text()
+    ],
+)
+def test_the_verbs_that_read_a_bundle_say_so_in_their_help_and_in_the_reference(verb: str) -> None:
+    module = importlib.import_module(f"rankscope.diag.commands.{verb}")
+    assert "bundle" in " ".join(module.prepare_parser().format_help().split())
+    section = reference("cli").split(f"\n## diag {verb}\n")[1].split("\n## ")[0]
+    assert "](#diag-bundle) wrote" in section
+
+
+def test_no_field_of_an_event_is_documented_that_the_code_does_not_name() -> None:
+    known = {name for path in SOURCES for name in _named_in(parsed(path))}
+    for name, told in event_rows().items():
+        words = set(re.findall(r"`([a-z_]+)`", told))
+        assert words <= known, f"{name}: {words - known}"
+
+
+STORED: Final = {
+    "job.json": job.JobFile,
+    "agent.json": job.AgentFile,
+    "An incident": (model.Diagnosis, model.Decision, model.RankFinding, model.StackGroup, model.Location),
+}
+
+
+@pytest.mark.parametrize("title", STORED)
+def test_every_field_of_a_stored_file_is_documented(title: str) -> None:
+    structs = STORED[title]
+    wanted = {
+        field.encode_name
+        for struct in (structs if isinstance(structs, tuple) else (structs,))
+        for field in msgspec.structs.fields(struct)
+    }
+    documented = set(re.findall(r"`([^`]+)`", section(reference("files"), title)))
+    assert wanted - {"schema"} <= documented, wanted - documented
+
+
+def test_the_sdk_is_documented_name_by_name_and_parameter_by_parameter() -> None:
+    text = reference("sdk") + reference("timers")
+    for one in public_names("rankscope.watchdog.job_monitor"):
+        assert one.name.rpartition(".")[2] in text, one.name
+    assert set(PARAMETERS) == names(section(reference("sdk"), "Configurations"))
+
+
+def test_the_python_page_has_every_public_name_with_what_it_does() -> None:
+    page = reference("python")
+    for module in MODULES:
+        for one in public_names(module):
+            assert f"`{one.shown}`" in page, one.shown
+            assert one.does, f"{module}.{one.name} says nothing of itself"
+
+
+def test_the_metrics_are_documented_with_the_words_that_a_scraper_gets() -> None:
+    told = [line for line in reference("metrics").splitlines() if line.startswith("| `rankscope_")]
+    assert told == [
+        f"| `{row.name}` | {row.kind} | {', '.join(f'`{label}`' for label in row.labels)} | {row.about} |"
+        for row in METRICS
+    ]
 
 
 def test_the_verbs_are_those_of_the_entry_points() -> None:
@@ -168,6 +300,18 @@ def test_the_flags_of_a_verb_are_documented(verb: str) -> None:
     assert documented == flags - {"-h", "--help"}
 
 
+@pytest.mark.parametrize("verb", sorted(set(declared_verbs()) - {"run"}))
+def test_a_number_that_is_documented_as_a_default_is_the_default(verb: str) -> None:
+    parser = importlib.import_module(declared_verbs()[verb]).prepare_parser()
+    defaults = {flag: action.default for action in parser._actions for flag in action.option_strings}
+    told = section(reference("cli"), f"diag {verb}").partition("\n### ")[0]
+    for row in rows(told):
+        default = defaults.get(row[0])
+        number = re.match(r"-?[0-9.]+\b", row[1])
+        if isinstance(default, int | float) and not isinstance(default, bool) and number is not None:
+            assert float(number[0]) == default, row[0]
+
+
 @pytest.mark.parametrize("verb", sorted(declared_verbs()))
 def test_the_exit_codes_of_a_verb_are_documented(verb: str) -> None:
     path = importlib.import_module(declared_verbs()[verb]).__file__
@@ -176,7 +320,7 @@ def test_the_exit_codes_of_a_verb_are_documented(verb: str) -> None:
 
 
 def test_the_exit_codes_of_run_are_those_of_torchrun_and_of_the_policy() -> None:
-    assert documented_codes("run") == {0, 1, errors.UsageError.exit_code, EXIT_RUN_AGAIN}
+    assert documented_codes("run") == {0, 1, errors.UsageError.exit_code, EXIT_RUN_AGAIN, EXIT_REFUSED}
 
 
 def test_every_exit_code_of_the_code_is_documented_and_no_other() -> None:
@@ -188,15 +332,21 @@ def test_every_exit_code_of_the_code_is_documented_and_no_other() -> None:
 
 
 def test_the_documented_paths_are_those_that_are_served() -> None:
-    assert {name for name in names(reference("http")) if name.startswith("/")} == set(PROBES)
+    assert {name for name in names(reference("http")) if name.startswith("/")} == {
+        *PROBES,
+        METRICS_PATH,
+        "/",
+        *(row.path for row in TABLE),
+    }
 
 
 def test_the_checks_of_health_are_documented() -> None:
-    bulletin = (ROOT / "agent" / "rankscope" / "agent" / "bulletin.py").read_text()
+    bulletin = (ROOT / "agent" / "rankscope" / "agent" / "telling" / "bulletin.py").read_text()
     published = set(re.findall(r'"([a-z]+:[a-z-]+)": Check', bulletin))
     assert published
-    documented = set(re.findall(r"`((?:capture|disk|gpu|store|watchdog):[a-z-]+)`", reference("http")))
-    assert documented == published | {"watchdog:suspicion"}
+    documented = set(re.findall(r"`((?:capture|disk|gpu|store|watchdog):[^`]+)`", reference("http")))
+    own = {"watchdog:loop", "watchdog:suspicion", capture.NAME, disk.NAME}
+    assert documented == published | own | {"gpu:N", *(f"gpu:N:{name}" for name in gpu_judge.names())}
 
 
 def test_the_words_of_a_verdict_and_the_phases_are_documented() -> None:
@@ -221,6 +371,21 @@ def test_decision_records_are_numbered_without_a_gap_and_have_their_parts() -> N
 def test_a_decision_that_the_code_names_exists() -> None:
     named = {number for path in SOURCES for number in re.findall(r"decision (\d{4})", path.read_text())}
     assert named <= {record.name[:4] for record in DECISIONS.glob("*.md")}
+
+
+def test_a_source_file_that_a_page_names_exists() -> None:
+    there = {
+        f"/{path.relative_to(ROOT).as_posix()}"
+        for path in ROOT.glob("[a-z]*/**/*")
+        if path.suffix in SUFFIXES
+    }
+    ours = {part for path in there for part in path.split("/")[:-1]}
+    for document in documents():
+        if document.is_relative_to(DECISIONS) or document.name in ("CHANGELOG.md", "torch-parity.md"):
+            continue  # they tell of the past, and of torch's files
+        for name in re.findall(r"`([a-z_]+/[\w/]+\.(?:py|toml))`", document.read_text()):
+            is_ours = name.partition("/")[0] in ours
+            assert not is_ours or any(path.endswith(f"/{name}") for path in there), f"{document.name}: {name}"
 
 
 def test_every_make_target_is_documented() -> None:

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from rankscope.agent.ending import Ending
-from rankscope.agent.stop_signals import StopSignals
-from rankscope.agent.workers import WorkerRef
+from rankscope.agent.ending.order import Ending
+from rankscope.agent.ending.signals import StopSignals
+from rankscope.agent.workers.model import WorkerRef
 from rankscope.diag import proc
 
 
@@ -89,6 +89,25 @@ def test_a_look_that_fails_is_in_nobodys_way(worker: WorkerRef, caplog: pytest.L
     an_ending(worker, []).stop(fail, budget=60.0, death_sig=signal.SIGTERM, timeout=60.0)
     assert not is_running(worker)
     assert "could not take evidence" in caplog.text
+
+
+def test_workers_end_on_a_host_that_has_no_room_for_another_thread(
+    worker: WorkerRef, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    said: list[str] = []
+    ending = an_ending(worker, said)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        ending.stop(
+            lambda _deadline: said.append("evidence"), budget=60.0, death_sig=signal.SIGTERM, timeout=60.0
+        )
+    assert said == ["stopping"]
+    assert not is_running(worker)
+    assert "no thread can be started" in caplog.text
+    ending.finish(60.0)
 
 
 def test_the_second_to_come_waits_for_the_first(worker: WorkerRef) -> None:

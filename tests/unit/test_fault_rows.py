@@ -10,9 +10,22 @@ import pytest
 from tests.faults import copies
 from tests.faults.copies import HERE, marked_lines, with_names, write_copy
 from tests.faults.draw import WORDS, Draw, draw
-from tests.faults.found import NO_INCIDENT, Found, differences, expectation
+from tests.faults.found import NO_INCIDENT, Found, differences, expectation, limit_of
 from tests.faults.matrix import ROWS
-from tests.faults.rows import ANYWHERE, SUITES, Answer, Mode, Passing, Row, Silent, culprit, program
+from tests.faults.rows import (
+    ANYWHERE,
+    LATEST,
+    LITTLE_TOLD,
+    SUITES,
+    Answer,
+    Expectation,
+    Mode,
+    Passing,
+    Row,
+    Silent,
+    culprit,
+    program,
+)
 from tests.faults.trial import trials_of
 
 from rankscope.agent.demo.faults import FAULTS
@@ -175,6 +188,27 @@ def test_a_verdict_that_comes_too_late_is_wrong() -> None:
     expected = Answer("Exited", "0", "dead", ANYWHERE)
     assert differences(expected, found, within=40.0) == ("seconds",)
     assert differences(expected, found, within=41.0) == ()
+
+
+@pytest.mark.parametrize(
+    ("expected", "seconds"),
+    [
+        (HANG, LATEST),
+        (Answer("RankNonCommHang", "-", "checkpoint", "write", "10"), LITTLE_TOLD),
+        (Answer("RankNonCommSlow", "-", "storage", "write", "S3"), LATEST),
+        (Silent(), LATEST),
+    ],
+)
+def test_a_hang_in_which_nobody_is_awaited_has_more_time(expected: Expectation, seconds: float) -> None:
+    assert limit_of(A_ROW, expected) == seconds
+    assert limit_of(replace(A_ROW, within=20.0), expected) == 20.0
+
+
+def test_every_row_of_a_common_cause_has_the_longer_time_and_none_sets_it_for_itself() -> None:
+    answers = {row: row.expected for row in ROWS if isinstance(row.expected, Answer)}
+    alike = {row.name for row, expected in answers.items() if limit_of(row, expected) == LITTLE_TOLD}
+    assert {"same_place", "checkpoint_all", "stale_build_lock_all"} <= alike
+    assert all(row.within is None for row in answers)
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
 
-from rankscope.agent.health.probes import agent_gone, health, livez, readyz
-from rankscope.agent.health.status import (
+from rankscope.agent.health.model import (
     Check,
     HealthStatus,
     PageView,
@@ -19,6 +18,7 @@ from rankscope.agent.health.status import (
     Suspicion,
     WorkerHealth,
 )
+from rankscope.agent.health.probes import agent_gone, health, is_alive, livez, readyz
 
 TIMEOUT = 60.0
 NS = 1_000_000_000
@@ -105,6 +105,58 @@ def test_the_agent_is_dead_when(view: PageView) -> None:
     assert view.phase.name in str(answer.body["output"])
     assert readyz(view, NOW_NS, TIMEOUT).code == 503
     assert health(view, NOW_NS, TIMEOUT).code == 503
+
+
+PHASES = get_args(Phase)
+
+
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("has_deadline", [True, False], ids=["with a deadline", "without"])
+def test_each_phase_lives_until_its_own_end_and_the_grace_and_no_moment_longer(
+    phase: Phase, *, has_deadline: bool
+) -> None:
+    """Both loops stand since the phase began, as when the main thread waits in C++ and nobody watches."""
+    begun, deadline = NOW, NOW + 300.0 if has_deadline else None
+    stamp = int(begun * NS)
+    view = PageView(Stamps(stamp, stamp, stamp), PhaseRecord(phase, deadline), None, stamp)
+    end = (deadline or begun) + TIMEOUT
+    for moment in (begun, begun + TIMEOUT, end - 1.0, end):
+        assert livez(view, int(moment * NS), TIMEOUT).code == 200, moment
+    for moment in (end + 0.001, end + 3600.0):
+        answer = livez(view, int(moment * NS), TIMEOUT)
+        assert answer.code == 503, moment
+        assert phase in str(answer.body["output"])
+        assert ("past its deadline" in str(answer.body["output"])) == has_deadline
+        assert not is_alive(view, int(moment * NS), TIMEOUT)
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_watch_loop_that_turns_keeps_every_phase_alive_for_ever(phase: Phase) -> None:
+    """A frozen store holds all main threads at once: Kubernetes must not kill the job for that."""
+    view = a_view(phase, main_age=90_000, watch_age=1, deadline_in=-80_000)
+    assert livez(view, NOW_NS, TIMEOUT).code == 200
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_hung_rank_never_fails_liveness_in_any_phase(phase: Phase) -> None:
+    hung = a_status(a_worker(0, state="hung"), suspected=Suspicion("no progress for 30 s", (0,)))
+    assert livez(a_view(phase, status=hung), NOW_NS, TIMEOUT).code == 200
+    assert readyz(a_view(phase, status=hung), NOW_NS, TIMEOUT).code == 503
+
+
+@pytest.mark.parametrize(("age", "status"), [(0.0, "pass"), (10.0, "pass"), (11.0, "warn"), (59.0, "warn")])
+def test_a_watch_loop_that_is_late_is_told_long_before_the_agent_counts_as_dead(
+    age: float, status: str
+) -> None:
+    view = a_view(watch_age=age, status=a_status(a_worker(0)))
+    found = checks_of(view)["watchdog:loop"]
+    assert (found["status"], found["observedValue"], found["observedUnit"]) == (status, age, "s")
+    assert ("hangs are not noticed" in found.get("output", "")) == (status == "warn")
+    assert livez(view, NOW_NS, TIMEOUT).code == 200
+
+
+def test_a_page_without_a_watch_loop_says_nothing_of_one() -> None:
+    assert "watchdog:loop" not in checks_of(a_view(watch_age=None))
 
 
 def test_a_dead_agent_says_for_how_long_its_loops_have_stood() -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import zstandard
+from tests.deadline import DEADLINE
 
 from rankscope.diag.dumps.inputs import Limits, chunks_of
 
@@ -175,7 +176,7 @@ def test_standard_input_is_read_like_a_file(pack: Packer) -> None:
         "print(sum(len(chunk) for chunk in chunks_of(None)))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], input=pack(TEXT), capture_output=True, timeout=60, check=True
+        [sys.executable, "-c", code], input=pack(TEXT), capture_output=True, timeout=DEADLINE, check=True
     )
     assert int(done.stdout) == len(TEXT)
 

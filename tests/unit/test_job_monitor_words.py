@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.agent.ledger import Ledger
-from rankscope.agent.records import Records
-from rankscope.agent.worker_words import MOST_A_MINUTE, WorkerWords, one_line
+from rankscope.agent.records.folder import Records
+from rankscope.agent.records.ledger import Ledger
+from rankscope.agent.telling.worker_words import MOST_A_MINUTE, WorkerWords, one_line
 from rankscope.diag.store.events import Event as StoredEvent
 from rankscope.diag.store.events import read_events
 from rankscope.diag.store.job import JobFolder

@@ -36,8 +36,8 @@ from torch.distributed.elastic.rendezvous import (
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 from torch.distributed.launcher.api import LaunchConfig
 
-from rankscope.agent.launch import entrypoint_name, launch, worker_spec
-from rankscope.agent.rendezvous import SWITCH, FreshStoreRendezvous
+from rankscope.agent.launcher import entrypoint_name, launch_agent, worker_spec
+from rankscope.agent.rendezvous.store import SWITCH, FreshStoreRendezvous
 
 
 class SmallRendezvous(RendezvousHandler):
@@ -289,8 +289,8 @@ def test_a_command_runs_on_every_rank_of_a_users_own_backend(
     tmp_path: Path, small_backend: list[SmallRendezvous]
 ) -> None:
     write = "import os, sys; open(f'{sys.argv[1]}/' + os.environ['RANK'] + sys.argv[2], 'w')"
-    run = launch(a_config(rdzv_backend="small"), sys.executable)
-    assert run("-c", write, str(tmp_path), "-${local_rank}") == {0: None, 1: None}
+    arguments = ["-c", write, str(tmp_path), "-${local_rank}"]
+    assert launch_agent(a_config(rdzv_backend="small"), sys.executable, arguments) == {0: None, 1: None}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0-0", "1-1"]
     assert [inner.shut_down for inner in small_backend] == [1]
 
@@ -299,7 +299,7 @@ def test_failed_workers_raise_torchs_error_with_the_scripts_name(tmp_path: Path)
     script = tmp_path / "train.py"
     script.write_text("import os; os._exit(7 + int(os.environ['RANK']))")
     with pytest.raises(ChildFailedError) as raised:
-        launch(a_config(nproc_per_node=1), sys.executable)("-u", str(script))
+        launch_agent(a_config(nproc_per_node=1), sys.executable, ["-u", str(script)])
     assert raised.value.name == str(script)
     assert {rank: failure.exitcode for rank, failure in raised.value.failures.items()} == {0: 7}
 
@@ -312,7 +312,7 @@ def test_the_agent_is_the_callers_and_gets_torchs_arguments() -> None:
         return LocalElasticAgent(**arguments)
 
     config = a_config(log_line_prefix_template="[${rank}]", start_method="forkserver", shutdown_timeout=3)
-    launch(config, "/bin/true", make_agent=make)()
+    launch_agent(config, "/bin/true", [], make_agent=make)
     assert given["spec"].entrypoint == "/bin/true"
     assert given["logs_specs"] is config.logs_specs
     assert given["log_line_prefix_template"] == "[${rank}]"
@@ -349,7 +349,7 @@ def test_the_address_of_a_static_job_is_left_to_its_rounds() -> None:
 def test_a_static_job_without_a_port_is_refused(endpoint: str) -> None:
     config = a_config(rdzv_backend="static", rdzv_endpoint=endpoint, rdzv_configs={"rank": 0})
     with pytest.raises(ValueError, match="absent"):
-        launch(config, "/bin/true")()
+        launch_agent(config, "/bin/true", [])
 
 
 def test_a_run_id_is_made_up_and_signals_are_passed_on(
@@ -357,7 +357,7 @@ def test_a_run_id_is_made_up_and_signals_are_passed_on(
 ) -> None:
     monkeypatch.setenv("TORCHELASTIC_SIGNALS_TO_HANDLE", "")
     config = a_config(run_id="", signals_to_handle="SIGTERM,SIGUSR2")
-    launch(config, "/bin/true")()
+    launch_agent(config, "/bin/true", [])
     assert int(config.run_id) > 0
     assert config.run_id in caplog.text
     assert os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] == "SIGTERM,SIGUSR2"
@@ -376,20 +376,20 @@ def test_a_signal_leaves_the_rendezvous_open_for_the_other_nodes(
 ) -> None:
     agent = an_agent_that_ends_with(SignalException("stopped", signal.SIGTERM))
     with pytest.raises(SignalException):
-        launch(a_config(rdzv_backend="small"), "/bin/true", make_agent=agent)()
+        launch_agent(a_config(rdzv_backend="small"), "/bin/true", [], make_agent=agent)
     assert [inner.shut_down for inner in small_backend] == [0]
 
 
 def test_an_agent_that_breaks_closes_the_rendezvous(small_backend: list[SmallRendezvous]) -> None:
     agent = an_agent_that_ends_with(OSError("lost"))
     with pytest.raises(OSError, match="lost"):
-        launch(a_config(rdzv_backend="small"), "/bin/true", make_agent=agent)()
+        launch_agent(a_config(rdzv_backend="small"), "/bin/true", [], make_agent=agent)
     assert [inner.shut_down for inner in small_backend] == [1]
 
 
 def test_a_node_that_left_of_its_own_accord_returns_nothing(small_backend: list[SmallRendezvous]) -> None:
     agent = an_agent_that_ends_with(RendezvousGracefulExitError())
-    assert launch(a_config(rdzv_backend="small"), "/bin/true", make_agent=agent)() == {}
+    assert launch_agent(a_config(rdzv_backend="small"), "/bin/true", [], make_agent=agent) == {}
     assert [inner.shut_down for inner in small_backend] == [1]
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.classify_factory import a_rank, native, stdlib, user
 
-from rankscope.diag.merge import deciding_groups, fold_others, fold_stacks, prefix_tree
+from rankscope.diag.merge import fold_others, fold_stacks, prefix_tree, split_stacks
 from rankscope.diag.merge.normalise import bare_function, portable_file, show_frame, shown_function
 from rankscope.diag.model import ChildSnapshot, Frame, RankSnapshot, ThreadStack
 
@@ -37,8 +37,8 @@ def test_other_threads_and_those_of_children_are_folded_apart() -> None:
 
 def test_the_record_s_head_holds_the_compared_threads() -> None:
     compared, others = fold_stacks(ranks()), fold_others(ranks())
-    assert deciding_groups(compared + others) == compared
-    assert deciding_groups(()) == ()
+    assert split_stacks(compared + others) == ([*compared], [*others])
+    assert split_stacks(()) == ([], [])
 
 
 def test_frames_of_different_tools_and_nodes_fold_together() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 
-from rankscope.agent.pace import StepPace
+from rankscope.agent.watching.pace import StepPace
 from rankscope.diag.classify import Slowdown
 from rankscope.watchdog.observations import RankObservation
 

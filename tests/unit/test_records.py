@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tests.classify_factory import a_job, a_rank, judge
 
-from rankscope.agent.records import Records
-from rankscope.agent.writer import FileWriter, WriteTimeoutError
+from rankscope.agent.records.folder import Records
+from rankscope.agent.records.ledger import Ledger
+from rankscope.agent.records.writer import FileWriter, WriteTimeoutError
+from rankscope.diag.classify import Slowdown
 from rankscope.diag.store.events import read_events
-from rankscope.diag.store.job import JobFolder
+from rankscope.diag.store.job import JobFile, JobFolder
+from rankscope.diag.top.standing import standing_of
 
 
 def test_what_a_write_raises_reaches_the_one_who_asked() -> None:
@@ -92,6 +97,68 @@ def test_only_what_is_on_disk_counts_as_stored(tmp_path: Path) -> None:
     assert not records.is_stored("three")  # its snapshot is missing
     assert [one.incident for one in records.incidents] == [diagnosis.incident] * 3
     records.close()
+
+
+class Watched(JobFolder):
+    """Tells which threads have read ``job.json``."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.readers: list[str] = []
+
+    def job(self) -> JobFile | None:
+        self.readers.append(threading.current_thread().name)
+        return super().job()
+
+
+def test_a_job_is_read_by_the_thread_that_a_share_may_keep(tmp_path: Path) -> None:
+    records = Records(JobFolder(tmp_path), print)
+    records.folder = folder = Watched(tmp_path)
+    Ledger(records, run_id="run-7", command=["train.py"], nodes="1:1").job_started()
+    assert folder.readers == ["rankscope-records"]
+    assert records.stored_job() == folder.job()
+    assert folder.job() is not None
+    records.close()
+
+
+def test_a_job_file_that_cannot_be_read_is_not_said_to_be_one_that_cannot_be_written(tmp_path: Path) -> None:
+    class Lost(JobFolder):
+        def job(self) -> JobFile | None:
+            raise OSError(errno.EIO, "Input/output error", str(self.path))
+
+    said: list[str] = []
+    records = Records(JobFolder(tmp_path), said.append)
+    records.folder = Lost(tmp_path)
+    assert records.stored_job() is None
+    records.close()
+    (line,) = said
+    assert line.startswith(f"cannot read job.json in {tmp_path} (Input/output error); training goes on")
+    assert "write" not in line
+
+
+def test_what_is_slow_is_told_with_the_step_since_which_the_named_rank_is(tmp_path: Path) -> None:
+    records = Records(JobFolder(tmp_path), print)
+    ledger = Ledger(records, run_id="run-7", command=["train.py"], nodes="1:1")
+    found = judge(a_job(a_rank(0)), a_job(a_rank(0), seconds=4.0))
+    slow = replace(found, verdict="RankNonCommSlow", culprits=(2,), since_step=97, incident="i-2")
+    pace = Slowdown(before=0.2, now=0.5, since_step=41)
+    ledger.slow(slow, pace, 58.0)
+    ledger.slow(replace(slow, since_step=None), pace, 58.0)
+    ledger.slow(replace(found, verdict="Healthy", culprits=()), pace, 58.0)
+    ledger.slow_no_more("i-2", "a newer look finds another cause")
+    records.close()
+    (first, second, nobody, over), _ = read_events(records.node_path / "events.jsonl")
+    assert (first.data["since_step"], first.data["pace_since_step"]) == (97, 41)
+    assert (second.data["since_step"], second.data["pace_since_step"]) == (None, 41)
+    assert "since_step" not in nobody.data
+    assert (over.name, over.subject, over.data) == (
+        "incident.recovered",
+        "i-2",
+        {"reason": "a newer look finds another cause"},
+    )
+    standing = standing_of([first])
+    assert (standing.states, standing.is_alarm) == ({2: "slow"}, True)
+    assert standing_of([first, over]).word == ""
 
 
 def test_two_agents_of_one_host_get_folders_of_their_own(tmp_path: Path) -> None:

@@ -8,10 +8,11 @@ import json
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
-from tests.classify_factory import ARank, a_job, a_rank, judge, judge_still, user
+from tests.classify_factory import ARank, a_job, a_rank, judge, judge_still, native, user
 
 from rankscope.diag.model import Diagnosis, Evidence, Frame, Location
 from rankscope.diag.report import render_json, render_text
+from rankscope.diag.report.html import page_data
 from rankscope.diag.report.text import inert
 
 
@@ -48,6 +49,16 @@ def test_every_line_fits_eighty_columns() -> None:
         lines = shown(found, full=full).splitlines()
         assert all(cell_len(line) <= 80 for line in lines)
         assert all(line == line.rstrip() for line in lines)
+
+
+def test_a_long_symbol_takes_two_lines_and_all_of_them_in_full_and_in_json() -> None:
+    symbol = f"c10::impl::call_functor<{'std::vector<at::Tensor>, ' * 60}int>::call"
+    found = judge_still(a_rank(0).waiting_in(), a_rank(1).stuck_in(native(symbol), user("load_batch", 8)))
+    assert "c10::impl::call_functor<...>::call (libtorch_cpu.so)" in shown(found)
+    assert shown(found, full=True).count("std::vector<at::Tensor>") > 50
+    assert symbol in render_json(found).decode()
+    page = page_data(found, made="2026-11-29T16:40:00Z")
+    assert "c10::impl::call_functor<...>::call (libtorch_cpu.so)" in page.frames
 
 
 def test_a_pipe_gets_no_escape_sequences_and_a_terminal_does() -> None:
@@ -143,3 +154,27 @@ def test_ranks_that_are_none_are_shown_as_they_are(odd: str) -> None:
         text = shown(damaged, full=full)
         assert inert(odd)[:60] in text.replace("\n  ", "")
         assert "count 3  threads 0:4728 1:4729 3:4731" in text
+
+
+def test_the_users_line_is_shown_below_many_frames_of_c() -> None:
+    deep = [native(f"gloo::wait_{number}") for number in range(12)]
+    python = [user(f"step_{number}", number + 1) for number in range(6)]
+    found = judge_still(a_rank(0).waiting_in(), a_rank(1).stuck_in(*deep, *python))
+    text = shown(found)
+    assert "gloo::wait_0 (libtorch_cpu.so)" in text
+    assert "gloo::wait_11" not in text
+    assert all(f"step_{number} (train.py:{number + 1})" in text for number in range(6))
+    assert "... 7 more frames (--full)" in text
+    assert "gloo::wait_11 (libtorch_cpu.so)" in shown(found, full=True)
+
+
+def test_of_a_recursion_both_ends_are_shown() -> None:
+    called = [user(f"again_{number}", number + 1) for number in range(100)]
+    text = shown(judge_still(a_rank(0).waiting_in(), a_rank(1).stuck_in(*called)))
+    assert "again_0 (train.py:1)" in text
+    assert "again_50 (" not in text
+    assert "again_99 (train.py:100)" in text
+
+
+def test_the_culprits_process_and_host_are_named() -> None:
+    assert "  on host-a, process 4730" in shown(hang()).splitlines()

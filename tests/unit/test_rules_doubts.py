@@ -103,6 +103,8 @@ def test_records_alone_tell_what_would_change_their_mind() -> None:
     minority, tie = judge_records(rest, odd, rest), judge_records(rest, odd)
     assert minority.would_change.startswith("the program: should it make the call of rank 1 there")
     assert "both sides are as likely" in tie.would_change
+    beside = judge_records(rest, odd, None)
+    assert (beside.culprits, "both sides are as likely" in beside.would_change) == ((0, 1), True)
 
 
 def test_an_end_is_doubted_by_an_earlier_one() -> None:

@@ -55,6 +55,8 @@ def test_a_zombie_has_ended() -> None:
 def test_failures_at_the_same_moment_are_a_tie() -> None:
     found = judge_still(ended(0, 1, "A", ago=2.0), ended(1, 1, "B", ago=2.0))
     assert (found.culprits, found.confidence) == ((0, 1), "low")
+    alike = judge_still(ended(0, -9, ago=2.0), ended(1, -9, ago=2.0), ended(2, 1, "B", ago=2.0))
+    assert alike.summary == "ranks 0-1 were killed by SIGKILL; rank 2 ended with exit code 1: B"
 
 
 def test_a_job_ended_from_outside_has_no_culprit() -> None:

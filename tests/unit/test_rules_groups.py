@@ -6,9 +6,9 @@ import pytest
 from msgspec.structs import replace
 from tests.classify_factory import ARank, a_job, a_rank, judge, judge_still, user
 from tests.records_factory import a_record, call, judge_records, recorded_job, steps
-from tests.rules_factory import facts_of, loading, said, waiting
+from tests.rules_factory import facts_of, loading, receiving, said, waiting, with_peer
 
-from rankscope.diag.model import FlightRecord, Frame, FrameVariables, GroupProgress, JobSnapshot
+from rankscope.diag.model import FlightRecord, Frame, GroupProgress
 
 
 def members(*ranks: int) -> int:
@@ -134,30 +134,10 @@ def test_all_ranks_of_a_circle_over_two_groups_are_named_edge_by_edge() -> None:
     assert [one.waits_for for one in found.ranks] == [(2, 3), (2, 3), (0, 1), (0, 1), (0, 1, 2, 3)]
 
 
-def receiving(rank: int, source: int) -> ARank:
-    return a_rank(rank).waiting_in("recv").but(active=False)
-
-
-def with_peer(job: JobSnapshot, peers: dict[int, int]) -> JobSnapshot:
-    ranks = [
-        replace(
-            rank,
-            threads=tuple(
-                replace(thread, variables=(FrameVariables(0, (("src", str(peers[rank.rank])),)),))
-                for thread in rank.threads
-            ),
-        )
-        if rank.rank in peers
-        else rank
-        for rank in job.ranks
-    ]
-    return replace(job, ranks=tuple(ranks))
-
-
 def test_a_chain_goes_through_collectives_and_messages_to_its_end() -> None:
     """Ranks 0-1 wait in a collective for 2, which receives from 3, which loads."""
     ranks = [rank.but(step=5) for rank in waiting(0, 1, seq=7)]
-    ranks += [receiving(2, 3).at(6).but(step=5), loading(3).at(7, size=2, group="x").but(step=5)]
+    ranks += [receiving(2).at(6).but(step=5), loading(3).at(7, size=2, group="x").but(step=5)]
     looks = [with_peer(a_job(*ranks, seconds=seconds), {2: 3}) for seconds in (0.0, 4.0)]
     found = judge(*looks, silent=12.0)
     assert said(found)[:1] + said(found)[3:] == ("RankNonCommHang", (3,), "4")
@@ -170,7 +150,7 @@ def test_a_chain_goes_through_collectives_and_messages_to_its_end() -> None:
 def test_a_circle_goes_through_collectives_and_messages() -> None:
     """Rank 1 receives from rank 2, which waits with all others in the next reduction for rank 1."""
     ranks = [rank.but(step=5) for rank in waiting(0, 2, 3, seq=7)]
-    ranks.insert(1, receiving(1, 2).at(6).but(step=5))
+    ranks.insert(1, receiving(1).at(6).but(step=5))
     looks = [with_peer(a_job(*ranks, seconds=seconds), {1: 2}) for seconds in (0.0, 4.0)]
     found = judge(*looks, silent=12.0)
     assert said(found) == ("RankNonCommHang", "order_deadlock", "high", (1, 2), "5")

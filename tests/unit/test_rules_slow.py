@@ -1,4 +1,4 @@
-"""Rows S1 to S3, and row 7 with counters: who is slow, by records, stacks and connections; and who is not."""
+"""Rows S1 to S3: who is slow, by records, stacks and connections; and who is not."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 import pytest
-from tests.classify_factory import ARank, a_rank, judge, judge_still, stdlib, torch_frame, user
+from tests.classify_factory import ARank, a_rank, judge, torch_frame, user
 from tests.slow_factory import (
     KEY,
     Rhythm,
@@ -21,7 +21,7 @@ from tests.slow_factory import (
 
 from rankscope.diag.classify import Slowdown
 from rankscope.diag.classify.lateness import lateness
-from rankscope.diag.model import Diagnosis, ExitFacts, JobSnapshot
+from rankscope.diag.model import Diagnosis, ExitFacts, Frame, JobSnapshot
 
 LOOKS = 20
 WORSE = Slowdown(before=0.2, now=0.6, since_step=42)
@@ -62,6 +62,13 @@ def test_the_rank_that_is_least_in_communication_is_slow_by_stacks_alone() -> No
     assert found.ranks[0].waits_for == (1,)
 
 
+def test_the_jobs_pace_tells_since_when_only_of_the_first_who_was_slow() -> None:
+    first = judge_slow(*looks(9, 1, 9, 9), slowdown=WORSE, named={1})
+    assert (first.since_step, "since about step 42" in first.summary) == (42, True)
+    second = judge_slow(*looks(9, 1, 9, 9), slowdown=WORSE, named={0})
+    assert (second.culprits, second.since_step, "since" in second.summary) == ((1,), None, False)
+
+
 @pytest.mark.parametrize("shares", [(5, 5, 5, 5), (9, 6, 9, 9), (6, 4, 5, 7), (0, 0, 0, 0), (9, 1, 1, 9)])
 def test_ranks_that_differ_by_chance_or_are_several_are_not_slow(shares: Sequence[int]) -> None:
     assert said(judge_slow(*looks(*shares))) == ("Healthy", "none", (), "0")
@@ -79,7 +86,7 @@ def test_records_and_stacks_together_are_sure_and_tell_the_step() -> None:
     assert said(found) == ("RankNonCommSlow", "user_code", (2,), "S1")
     assert found.confidence == "high"
     assert "at least" in found.summary
-    assert "since about step" in found.summary
+    assert f"since about step {found.since_step};" in found.summary
     assert any(one.fact.startswith("steps take 0.6 s since step 42, 0.2 s before") for one in found.evidence)
 
 
@@ -363,59 +370,6 @@ def test_a_backward_that_does_not_run_is_a_wait() -> None:
     assert (found.verdict, found.culprits) == ("RankNonCommSlow", (1,))
 
 
-# ---- row 7 with counters ----------------------------------------------------------------------------------
-
-
-def cut_off(pairs: dict[tuple[int, int], tuple[int, int, int]], *, before: int = 2) -> Diagnosis:
-    ranks = [a_rank(rank).waiting_in(seq=9).but(step=5) for rank in range(4)]
-    first, last = looks_of(*([one, one] for one in ranks), seconds=4.0)
-    earlier = {
-        pair: (sent, before if retries else 0, unread) for pair, (sent, retries, unread) in pairs.items()
-    }
-    return judge(connected(first, earlier), connected(last, pairs), silent=12.0)
-
-
-def test_the_rank_behind_a_link_that_swallows_everything_is_named() -> None:
-    found = cut_off({(0, 1): QUIET, (1, 2): (96, 5, 0), (3, 2): (96, 6, 0), (0, 3): QUIET})
-    assert said(found) == ("RankCommHang", "network", (2,), "7")
-    assert (found.confidence, found.severity) == ("high", "error")
-    assert found.ranks[0].waits_for == (2,)
-    assert any("sent again 6 times in a row without an answer" in one.fact for one in found.evidence)
-
-
-def test_a_single_dead_connection_names_both_its_ends_with_low_confidence() -> None:
-    found = cut_off({(1, 2): (96, 5, 0), (0, 3): QUIET})
-    assert (found.verdict, found.culprits, found.confidence) == ("RankCommHang", (1, 2), "low")
-
-
-@pytest.mark.parametrize(
-    ("pairs", "before"),
-    [
-        ({(1, 2): (96, 2, 0)}, 2),  # a lost packet or two
-        ({(1, 2): (96, 5, 0)}, 0),  # answered between the looks
-        ({(1, 2): (96, 3, 0)}, 6),  # answered since
-        ({(1, 2): (60_000, 0, 9)}, 0),  # a peer that does not read
-    ],
-)
-def test_a_connection_that_is_answered_is_not_dead(
-    pairs: dict[tuple[int, int], tuple[int, int, int]], before: int
-) -> None:
-    found = cut_off(pairs, before=before)
-    assert not found.summary.startswith("the network")
-
-
-def test_a_dead_connection_of_a_rank_that_does_not_wait_is_not_the_reason() -> None:
-    ranks = [
-        a_rank(0).waiting_in().but(step=5),
-        a_rank(1).stuck_in(stdlib("Queue.get", "queue.py")).but(step=5),
-    ]
-    first, last = looks_of(*([one, one] for one in ranks), seconds=4.0)
-    dead = {(0, 1): (96, 6, 0)}
-    found = judge(connected(first, dead), connected(last, dead), silent=12.0)
-    assert (found.verdict, found.culprits) == ("RankNonCommHang", (1,))
-    assert judge_still(*ranks).culprits == (1,)
-
-
 def test_a_slow_rank_that_runs_python_at_its_own_line_is_in_no_loop() -> None:
     """Where it owns the GIL at some looks and not at others, it is one place all the same."""
 
@@ -431,3 +385,31 @@ def test_a_slow_rank_that_runs_python_at_its_own_line_is_in_no_loop() -> None:
     found = judge_slow(*looks_of(rank(0, is_slow=False), rank(1, is_slow=True), rank(2, is_slow=False)))
     assert found.location is not None
     assert (found.culprits, found.kind, found.location.function) == ((1,), "user_code", "refine")
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "function"),
+    [
+        (torch_frame("save", "torch/serialization.py"), "refine"),  # another kind, the same function
+        (None, "main"),  # another file: another function of that name
+        (user("refine", 21), "refine"),  # another line
+    ],
+)
+def test_what_a_slow_rank_does_is_counted_by_function_whatever_its_kind(
+    elsewhere: Frame | None, function: str
+) -> None:
+    """``refine`` at 5 of 9 looks, in two kinds or two files, and ``main`` at 4."""
+
+    def look(at: int) -> ARank:
+        if at % 9 < 4:
+            return outside(1, "main", 4)
+        if at % 9 < 7:
+            return outside(1, "refine", 20)
+        if elsewhere is None:
+            return a_rank(1).stuck_in(user("refine", 20, "/workspace/mesh.py"))
+        return a_rank(1).stuck_in(elsewhere, user("refine", 20))
+
+    slow = [look(at).but(step=at) for at in range(90)]
+    found = judge_slow(*looks_of(*([inside(rank, at) for at in range(90)] for rank in (0, 2)), slow))
+    assert found.location is not None
+    assert (found.culprits, found.location.function) == ((1,), function)

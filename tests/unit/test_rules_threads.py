@@ -40,6 +40,28 @@ def test_the_thread_that_holds_the_gil_while_it_sleeps_decides() -> None:
     assert found.location.line == 265
 
 
+def test_a_thread_that_keeps_the_gil_at_both_looks_decides_whatever_the_main_thread_is_in() -> None:
+    """The collective may be over: without the GIL the main thread does not come out of it."""
+    holder = ThreadStack(99, "Thread-1", (user("compute", 43),), holds_gil=True, active=False)
+    kept = a_rank(1).waiting_in().but(others=(holder,))
+    found = judge_still(*waiting(0, 2), kept)
+    assert (found.kind, found.culprits) == ("native_gil", (1,))
+    assert found.location is not None
+    assert found.location.line == 43
+    assert said(judge(a_job(*waiting(0, 2), kept.but(beat=9.0))))[3] == (1,)
+
+
+def test_a_thread_that_has_the_gil_at_one_look_holds_nothing_up() -> None:
+    """Any thread has it at some moment, a reader of a file too; the probe was not kept from running."""
+    holder = ThreadStack(99, "Thread-1", (user("report", 43),), holds_gil=True, active=False)
+    stuck = a_rank(2).stuck_in(user("load", 4)).but(step=5)
+    calm = [one.but(step=5) for one in waiting(0, 1)]
+    for has, had in ((calm[1].but(others=(holder,)), calm[1]), (calm[1], calm[1].but(others=(holder,)))):
+        before, after = a_job(calm[0], had, stuck), a_job(calm[0], has, stuck, seconds=4.0)
+        assert said(judge(before, after))[3] == (2,)
+    assert said(judge(a_job(calm[0], calm[1].but(others=(holder,), beat=0.5), stuck)))[3] == (2,)
+
+
 def test_a_collective_in_another_thread_decides_while_main_is_in_backward() -> None:
     sync = ThreadStack(99, None, a_rank(0).waiting_in("reduce").frames)
     backward = (torch_frame("_engine_run_backward", "torch/autograd/graph.py"), user("step", 9))
@@ -238,3 +260,32 @@ def test_a_main_thread_that_stands_elsewhere_than_the_others_decides() -> None:
     stuck = loading(1).but(others=(sends,))
     found = judge_still(*(rank.but(others=(sends,)) for rank in waiting(0, 2)), stuck)
     assert (found.culprits, found.kind) == ((1,), "data_loading")
+
+
+MAIN_LOOP = (stdlib("Worker.main_loop", "site-packages/ray/_private/worker.py"), user("<module>", 323))
+
+
+def test_where_a_loop_has_the_main_thread_the_program_decides_from_its_own() -> None:
+    """Ray's loop takes some CPU time while it serves nobody: that is no progress of the program."""
+    program = (user("train", 33), stdlib("Thread.run", "threading.py"))
+    inside = ThreadStack(7, None, (torch_frame("_engine_run_backward", "torch/autograd/graph.py"), *program))
+    awaited = ThreadStack(7, None, (stdlib("Path.open", "pathlib.py"), user("read_shard", 24), *program))
+    waits = ThreadStack(
+        8, None, (stdlib("Condition.wait", "threading.py"), stdlib("Thread.run", "threading.py"))
+    )
+    ranks = [
+        a_rank(rank).stuck_in(*MAIN_LOOP).but(others=(thread, waits), cpu=0.4, switches=60)
+        for rank, thread in ((0, inside), (1, awaited))
+    ]
+    found = judge_still(*ranks)
+    assert (found.verdict, found.culprits) == ("RankNonCommHang", (1,))
+    assert found.location is not None
+    assert (found.location.function, found.location.line) == ("read_shard", 24)
+
+
+def test_what_the_loop_runs_itself_decides() -> None:
+    called = a_rank(1).stuck_in(user("load", 4), *MAIN_LOOP)
+    found = judge_still(*waiting(0, 2), called)
+    assert found.culprits == (1,)
+    assert found.location is not None
+    assert found.location.line == 4

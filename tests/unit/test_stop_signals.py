@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
 from tests.jobs import until
+from tests.torch_programs import TorchPrograms, torch_programs
 from torch.distributed.elastic.multiprocessing import SignalException, api
 
-from rankscope.agent import stop_signals
-from rankscope.agent.stop_signals import StopSignals
+from rankscope.agent.ending import signals as stop_signals
+from rankscope.agent.ending.signals import StopSignals
 from rankscope.diag import proc
 
 
@@ -24,6 +23,14 @@ def signals() -> Iterator[StopSignals]:
     before = signal.signal(signal.SIGUSR1, ours.handle)
     yield ours
     signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TorchPrograms]:
+    """Starts processes that have torch and the module of the signals."""
+    modules = ("torch.distributed.elastic.multiprocessing", stop_signals.__name__)
+    with torch_programs(tmp_path_factory.mktemp("programs"), *modules) as started:
+        yield started
 
 
 def send() -> None:
@@ -87,7 +94,7 @@ def test_torch_registers_our_handler_when_it_starts_processes(signals: StopSigna
 
 IN_C = """
 import ctypes, os, signal
-from rankscope.agent.stop_signals import StopSignals
+from rankscope.agent.ending.signals import StopSignals
 
 signals = StopSignals()
 signal.signal(signal.SIGTERM, signals.handle)
@@ -104,14 +111,13 @@ for _ in range(2):  # the second call never returns, and no signal interrupts it
 """
 
 
-def test_a_signal_is_heard_while_the_main_thread_stays_in_c() -> None:
-    with subprocess.Popen([sys.executable, "-c", IN_C], stdout=subprocess.PIPE) as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == b"up\n"
-        until(lambda: _sleeps_in(child.pid, "futex"), "the main thread to wait for the mutex")
-        child.terminate()
-        assert child.wait(60) == 3
-        assert child.stdout.read() == b"heard SIGTERM\n"
+def test_a_signal_is_heard_while_the_main_thread_stays_in_c(programs: TorchPrograms) -> None:
+    child = programs.start(IN_C)
+    until(lambda: child.stdout == "up\n", "the program to be up")
+    until(lambda: _sleeps_in(child.pid, "futex"), "the main thread to wait for the mutex")
+    os.kill(child.pid, signal.SIGTERM)
+    assert child.wait() == 3
+    assert child.stdout == "up\nheard SIGTERM\n"
 
 
 def _sleeps_in(pid: int, what: str) -> bool:
@@ -119,11 +125,11 @@ def _sleeps_in(pid: int, what: str) -> bool:
     return facts is not None and what in (facts.wchan or "")
 
 
-def test_a_main_thread_that_acts_needs_no_help() -> None:
+def test_a_main_thread_that_acts_needs_no_help(programs: TorchPrograms) -> None:
     program = """
 import os, signal, time
 from torch.distributed.elastic.multiprocessing import SignalException
-from rankscope.agent import stop_signals
+from rankscope.agent.ending import signals as stop_signals
 
 stop_signals.PATIENCE = 0.3
 signals = stop_signals.StopSignals()
@@ -137,14 +143,14 @@ except SignalException:
 signals.stop(timeout=60.0)  # once the thread has made up its mind about the signal
 raise SystemExit(len(helped))
 """
-    done = subprocess.run([sys.executable, "-c", program], timeout=60, check=False)
-    assert done.returncode == 0
+    done = programs.start(program)
+    assert done.wait() == 0, done.stderr
 
 
 FAST = """
 import os, signal, sys, time
 from torch.distributed.elastic.multiprocessing import SignalException
-from rankscope.agent import stop_signals
+from rankscope.agent.ending import signals as stop_signals
 
 stop_signals.PATIENCE = 20.0
 signals = stop_signals.StopSignals()
@@ -169,17 +175,21 @@ print(time.monotonic() - began < stop_signals.PATIENCE / 2, helped)
 
 
 @pytest.mark.parametrize("again", ["once", "again"])
-def test_what_was_acted_on_stays_so_when_the_next_signal_may_raise_again(again: str) -> None:
-    command = [sys.executable, "-c", FAST, again]
-    done = subprocess.run(command, timeout=60, check=False, capture_output=True)
-    assert done.stdout == b"True []\n", done.stderr.decode()
+def test_what_was_acted_on_stays_so_when_the_next_signal_may_raise_again(
+    programs: TorchPrograms, again: str
+) -> None:
+    done = programs.start(FAST, again)
+    assert done.wait() == 0, done.stderr
+    assert done.stdout == "True []\n"
 
 
-def test_a_signal_that_nobody_carried_out_is_helped_with_though_an_earlier_one_was() -> None:
+def test_a_signal_that_nobody_carried_out_is_helped_with_though_an_earlier_one_was(
+    programs: TorchPrograms,
+) -> None:
     program = """
 import os, signal, time
 from torch.distributed.elastic.multiprocessing import SignalException
-from rankscope.agent import stop_signals
+from rankscope.agent.ending import signals as stop_signals
 
 stop_signals.PATIENCE = stop_signals.ONE_ASKING = 0.3
 signals = stop_signals.StopSignals()
@@ -197,5 +207,39 @@ for carried_out in (True, False):
 signals.stop()
 raise SystemExit(len(helped))
 """
-    done = subprocess.run([sys.executable, "-c", program], timeout=60, check=False)
-    assert done.returncode == 1
+    done = programs.start(program)
+    assert done.wait() == 1, done.stderr
+    assert done.stderr == ""
+
+
+FORKS = """
+import os, signal, threading
+from rankscope.agent.ending.signals import StopSignals
+from torch.distributed.elastic.multiprocessing import SignalException
+
+signals, asked = StopSignals(), []
+signal.signal(signal.SIGTERM, signals.handle)
+signals.start(asked.append)
+read, write = os.pipe()
+with signals.hold():
+    child = os.fork()  # as torch forks workers that are functions
+    if child == 0:
+        try:
+            os.write(write, b"up")
+            threading.Event().wait()
+        except SignalException:
+            os._exit(7)
+    os.read(read, 2)
+    os.kill(child, signal.SIGTERM)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+signals.stop(20)  # after all that the child may have written has been read
+print(code, asked, signals.received)
+"""
+
+
+def test_a_forked_worker_takes_a_signal_as_under_torch_and_the_agent_hears_nothing_of_it(
+    programs: TorchPrograms,
+) -> None:
+    done = programs.start(FORKS)
+    assert done.wait() == 0, done.stderr
+    assert done.stdout == "7 [] ()\n"

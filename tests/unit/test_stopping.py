@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from rankscope.agent.stopping import stop_processes
-from rankscope.agent.workers import WorkerRef
+from rankscope.agent.workers.model import WorkerRef
+from rankscope.agent.workers.stopping import stop_processes
 from rankscope.diag import proc
 
 DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); signal.pause()"

@@ -13,13 +13,13 @@ import pytest
 from tests.classify_factory import a_job, a_rank
 from tests.slow_factory import judge_slow
 
-from rankscope.agent.collector import Collector
-from rankscope.agent.evidence import EvidenceTaker
-from rankscope.agent.observe import Observer
-from rankscope.agent.records import Records
-from rankscope.agent.reporter import Reporter
-from rankscope.agent.stragglers import AGAIN_AFTER, Stragglers
-from rankscope.agent.workers import Launch
+from rankscope.agent.evidence.taker import EvidenceTaker
+from rankscope.agent.observing.observer import Observer
+from rankscope.agent.records.folder import Records
+from rankscope.agent.watching.collector import Collector
+from rankscope.agent.watching.reporter import Reporter
+from rankscope.agent.watching.stragglers import AGAIN_AFTER, Stragglers
+from rankscope.agent.workers.model import Launch
 from rankscope.diag.classify import Slowdown, SlowLook
 from rankscope.diag.model import Diagnosis, JobSnapshot
 from rankscope.diag.store.job import JobFolder
@@ -40,13 +40,13 @@ class Told(Reporter):
     slow: list[tuple[str, Slowdown | None, float]] = field(
         default_factory=list[tuple[str, Slowdown | None, float]]
     )
-    recovered: int = 0
+    over: list[tuple[str | None, str]] = field(default_factory=list[tuple[str | None, str]])
 
     def on_slow(self, diagnosis: Diagnosis, slowdown: Slowdown | None, *, seconds: float) -> None:
         self.slow.append((diagnosis.verdict, slowdown, seconds))
 
-    def on_pace_recovered(self, diagnosis: Diagnosis) -> None:
-        self.recovered += diagnosis.incident == "i-1"
+    def on_slow_no_more(self, diagnosis: Diagnosis, reason: str) -> None:
+        self.over.append((diagnosis.incident, reason))
 
 
 class Looks(EvidenceTaker):
@@ -56,6 +56,7 @@ class Looks(EvidenceTaker):
         super().__init__("run-7", Records(JobFolder(folder), lambda _text: None))
         self.asked = 0
         self.diagnosis = HEALTHY
+        self.named: list[frozenset[int]] = []
         self.waits = threading.Event()
         self.waits.set()
         self.is_looking = threading.Event()
@@ -72,7 +73,8 @@ class Looks(EvidenceTaker):
         return (a_job(a_rank(0)),) * 3
 
     def judge_slow(self, incident: str, looks: Sequence[JobSnapshot], slow: SlowLook) -> Diagnosis:
-        del incident, looks, slow
+        del incident, looks
+        self.named.append(slow.named)
         if self.diagnosis.summary == "broken":
             raise ValueError
         return self.diagnosis
@@ -176,7 +178,36 @@ def test_that_it_is_over_is_told(job: Job) -> None:
     job.run(30, each=0.2)
     job.run(30, each=0.5)
     job.run(60, each=0.2)
-    assert job.told.recovered == 1
+    assert job.told.over == [("i-1", "steps take as long as before")]
+
+
+@pytest.mark.parametrize("job", [20.0], indirect=True)
+def test_two_looks_that_find_nobody_slow_end_what_was_told(job: Job) -> None:
+    job.evidence.diagnosis = SLOW
+    job.run(45, each=0.2)
+    for look in (HEALTHY, SLOW, HEALTHY):
+        job.evidence.diagnosis = look
+        job.run(20, each=0.2)
+    assert job.told.over == []
+    job.run(20, each=0.2)
+    assert job.told.over == [("i-1", "no rank and no link is slow by far any more")]
+    job.evidence.diagnosis = SLOW
+    job.run(20, each=0.2)
+    assert [verdict for verdict, _, _ in job.told.slow] == ["RankNonCommSlow"] * 2
+
+
+def test_another_finding_ends_what_was_told_of_the_first(job: Job) -> None:
+    job.evidence.diagnosis = SLOW
+    job.run(30, each=0.2)
+    job.run(30, each=0.5)
+    assert job.told.over == []
+    job.evidence.diagnosis = msgspec.structs.replace(SLOW, culprits=(0,), incident="i-2")
+    job.run(30, each=1.0)
+    assert job.told.over == [("i-1", "a newer look finds another cause")]
+    assert len(job.told.slow) == 2
+    assert job.evidence.named[:2] == [frozenset(), {1}]
+    job.run(60, each=0.2)
+    assert job.told.over[1:] == [("i-2", "steps take as long as before")]
 
 
 @pytest.mark.parametrize("trouble", [{"calm": False}, {"silent": 9.0}])

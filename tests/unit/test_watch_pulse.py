@@ -68,6 +68,36 @@ def test_ranks_that_all_stir_make_progress_and_are_not_looked_at() -> None:
     assert not job.looks
 
 
+def test_a_jump_of_the_kernels_count_of_waiting_for_a_core_is_no_stirring() -> None:
+    job = Job()
+    job.train()
+    job.run(3.0, stirring=set())
+    before = job.marks
+    # Seen on Linux 6.18: the count rises by 10 s within 4 s.
+    job.ranks = {
+        rank: replace(one, cpu_seconds=one.cpu_seconds + 10.0, run_delay_seconds=one.run_delay_seconds + 10.0)
+        for rank, one in job.ranks.items()
+    }
+    job.run(60.0, stirring=set())
+    assert job.marks == before
+    assert not job.looks
+
+
+def test_a_rank_that_only_waits_for_a_core_stirs() -> None:
+    job = Job()
+    job.train()
+    before = job.marks
+    for _ in range(20):
+        job.ranks = {
+            rank: replace(
+                one, cpu_seconds=one.cpu_seconds + 0.2, run_delay_seconds=one.run_delay_seconds + 0.2
+            )
+            for rank, one in job.ranks.items()
+        }
+        job.run(TICK, stirring=set())
+    assert job.marks > before
+
+
 def test_a_job_in_which_nobody_stirs_makes_no_progress_and_needs_no_look() -> None:
     job = Job()
     job.train()

@@ -61,6 +61,10 @@ def agent_factory(session: Session) -> Callable[..., LocalElasticAgent]:
     """What makes the agent once the launcher has its arguments."""
 
     def make(**arguments: Any) -> LocalElasticAgent:
+        if session.settings.execution_mode == "Async":
+            from rankscope.agent.async_mode.agent import AsyncElasticAgent
+
+            return AsyncElasticAgent(session=session, **arguments)
         return DiagElasticAgent(session=session, **arguments)
 
     return make

@@ -15,7 +15,7 @@ import msgspec
 from rankscope.diag.capture import closer
 from rankscope.diag.model import FrameVariables, JobSnapshot, RankSnapshot, ThreadStack
 
-_PEERS: Final = frozenset({"src", "dst", "group_src", "group_dst", "group", "tag"})
+PEERS: Final = frozenset({"src", "dst", "group_src", "group_dst", "group", "tag"})
 """Arguments of torch's sends and receives that say whom a rank waits for."""
 
 
@@ -59,5 +59,5 @@ def _thread(thread: ThreadStack) -> ThreadStack:
 
 
 def _frame(variables: FrameVariables) -> FrameVariables | None:
-    values = tuple(pair for pair in variables.values if pair[0] in _PEERS)
+    values = tuple(pair for pair in variables.values if pair[0] in PEERS)
     return FrameVariables(variables.frame, values) if values else None

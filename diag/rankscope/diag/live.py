@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
 
-from rankscope.diag import proc
+from rankscope.diag import look_times, proc
 from rankscope.diag.capture import Target, capture_ranks
 from rankscope.diag.classify import Catalogue, messaging_ranks, unclear_ranks
 from rankscope.diag.closer_look import look_closer
@@ -22,8 +22,8 @@ from rankscope.diag.model import ExitFacts, JobSnapshot, RankSnapshot
 from rankscope.diag.slow_looks import as_job, take_looks
 from rankscope.diag.store.job import AgentFile, JobFolder
 
-INTERVAL: Final = 4.0
-"""Seconds between the two snapshots (DIAGNOSIS.md, "Noticing")."""
+INTERVAL: Final = look_times.INTERVAL
+"""Seconds between the two snapshots."""
 _ELSEWHERE: Final = "this rank is not on this host; run `diag snapshot` or `diag analyze` on its node"
 _GOES_ON: Final = "no process of it is left, and its launcher goes on"
 NO_PROCESS: Final = "no process of it on this host: ended or never started"
@@ -111,24 +111,40 @@ def take_pair(
     Raises:
         InterruptedError: it was stopped between the looks.
     """
-    first = take(job, timeout=timeout, node=node, native=native, local_variables=local_variables)
+    first = _take(job, timeout=timeout, node=node, native=native, local_variables=local_variables)
     if between is not None:
         between(first)
     if (stop or threading.Event()).wait(max(0.0, interval - (time.time() - first.time))):
         raise InterruptedError("stopped between the two looks")
-    second = take(job, timeout=timeout, node=node, native=native, local_variables=local_variables)
-    if catalogue is not None and not (native and local_variables):
-        second = look_closer(
-            second,
-            unclear_ranks(second, catalogue),
-            messaging=messaging_ranks(second, catalogue),
-            timeout=timeout,
-            local_variables=local_variables,
-        )
+    second = take_closer(
+        job, timeout=timeout, node=node, native=native, local_variables=local_variables, catalogue=catalogue
+    )
     return first, second
 
 
-def take(
+def take_closer(
+    job: FoundJob,
+    *,
+    timeout: float,
+    node: str | None = None,
+    native: bool = False,
+    local_variables: bool = False,
+    catalogue: Catalogue | None = None,
+) -> JobSnapshot:
+    """One look at all ranks of a job, as ``take_pair`` takes its second; arguments as there."""
+    look = _take(job, timeout=timeout, node=node, native=native, local_variables=local_variables)
+    if catalogue is None or (native and local_variables):
+        return look
+    return look_closer(
+        look,
+        unclear_ranks(look, catalogue),
+        messaging=messaging_ranks(look, catalogue),
+        timeout=timeout,
+        local_variables=local_variables,
+    )
+
+
+def _take(
     job: FoundJob,
     *,
     timeout: float,
@@ -183,7 +199,14 @@ def take_many(
 
 
 def targets_of(job: FoundJob, host: str) -> list[Target]:
-    """The ranks of a job on this host, as they are captured; ``host`` is their node's name."""
+    """The ranks of a job on this host, as they are captured; ``host`` is their node's name.
+
+    Of one that has ended since it was found nothing is known but what its launcher does.
+    """
+    alive = {rank.pid for rank in job.ranks if _lives(rank.pid, rank.start_ticks)}
+    ended = ExitFacts(code=None)
+    if len(alive) < len(job.ranks) and _launcher_goes_on(job):
+        ended = ExitFacts(code=0, message=_GOES_ON)
     return [
         Target(
             rank=rank.rank,
@@ -191,7 +214,7 @@ def targets_of(job: FoundJob, host: str) -> list[Target]:
             start_ticks=rank.start_ticks,
             node=host,
             progress=progress_of(rank),
-            exit=None if _lives(rank.pid, rank.start_ticks) else ExitFacts(code=None),
+            exit=None if rank.pid in alive else ended,
             answers=rank.answers or "",
         )
         for rank in job.ranks

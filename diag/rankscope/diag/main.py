@@ -23,9 +23,17 @@ SUMMARIES: Final = {
     "run": "launch a training job as torchrun does, watched",
     "analyze": "explain a job: live, dead, plain processes, or dumps",
     "snapshot": "store this host's evidence in a folder, for analyze elsewhere",
+    "jobs": "the stored jobs: state, age, restarts, last verdict",
+    "top": "a job as it runs, rank by rank: steps, communication, CPU",
+    "export": "the records of jobs as a Parquet dataset, for any engine",
+    "history": "what a job has been through: cycles, restarts, incidents, where the time went",
+    "report": "an incident as one HTML file: verdict, stacks, who waits, ranks, timeline",
+    "bundle": "one archive of a job for a ticket, redacted",
+    "prune": "remove old jobs, never one that runs",
     "watch": "watch running jobs that others launched, without touching them",
     "doctor": "is this host ready: can ranks be read, records be stored",
     "demo": "a real training run that hangs, is explained and restarted",
+    "completion": "shell completion: bash, zsh, fish",
 }
 
 
@@ -59,7 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 code = _main(words)
             finally:
                 # What argparse and others have printed; Python would lose a failure at its end.
-                answer(_nothing)
+                if sys.stdout is not None:
+                    answer(_nothing)
     except RankscopeError as error:
         hint = f" ({error.hint})" if error.hint else ""
         tell(f"{name}: {error}{hint}\n")

@@ -429,6 +429,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     Attributes:
         unknown_frames: what the catalogue does not know of the frames that decide, most ranks first.
         would_change: what would change the verdict, as a phrase; ``""`` when nothing would, or not said.
+        since_step: the step since which the culprits are slow, about; ``None`` when that is not known.
     """
 
     job: str
@@ -451,6 +452,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     incident: str | None = None
     unknown_frames: tuple[UnknownFrame, ...] = ()
     would_change: str = ""
+    since_step: int | None = None
     schema: int = SCHEMA
 
 
@@ -463,27 +465,4 @@ class Decision(msgspec.Struct, frozen=True):
     incident: str | None = None
     culprits: tuple[int, ...] = ()
     exit_code: int | None = None
-    schema: int = SCHEMA
-
-
-class RestartRecord(msgspec.Struct, frozen=True):
-    """One restart of a job (FAULT_TOLERANCE.md, "Records and notices").
-
-    Attributes:
-        restarts: how many restarts the job has had, this one included.
-        restart_time: when it was decided (ISO 8601, UTC).
-        duration: seconds from the decision to running workers, ``None`` while under way.
-    """
-
-    restarts: int
-    restart_time: str
-    node_name: str
-    instance_name: str
-    error_code: str
-    error_message: str
-    error_source: str
-    reason: str
-    result: str = ""
-    duration: float | None = None
-    incident: str | None = None
     schema: int = SCHEMA

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Final
 
 from rankscope.diag.classify.catalogue import Catalogue
-from rankscope.diag.classify.catalogue_text import Mistake
 from rankscope.diag.errors import UsageError
 from rankscope.diag.store.job import home
 
-FILE_NAME: Final = "catalogue.toml"
+_FILE_NAME: Final = "catalogue.toml"
 _LARGEST: Final = 1 << 20
 """Bytes; the packaged one has 30,000."""
 
@@ -31,7 +30,7 @@ def found_catalogue(job_dir: str | Path | None = None, *, say: Callable[[str], N
     """
     catalogue = Catalogue.load()
     folders = (home(), Path(job_dir)) if job_dir else (home(),)
-    for path in (folder / FILE_NAME for folder in folders):
+    for path in (folder / _FILE_NAME for folder in folders):
         if not _is_there(path):
             continue
         try:
@@ -51,10 +50,7 @@ def named_catalogue(path: Path) -> Catalogue:
     Raises:
         UsageError: it cannot be read, or has mistakes: a line for each.
     """
-    read, mistakes = Catalogue.read(_text(path))
-    if mistakes:
-        raise UsageError(_lines(mistakes, str(path)))
-    return read
+    return Catalogue.parse(_text(path), name=str(path))
 
 
 def user_code_paths(paths: Iterable[str]) -> list[str]:
@@ -68,10 +64,6 @@ def user_code_paths(paths: Iterable[str]) -> list[str]:
         for one in (expanded, os.path.abspath(expanded), os.path.realpath(expanded)):  # noqa: PTH100
             spelled[one] = None
     return list(spelled)
-
-
-def _lines(mistakes: Iterable[Mistake], name: str) -> str:
-    return "\n".join(mistake.told(name) for mistake in mistakes)
 
 
 def _is_there(path: Path) -> bool:

@@ -20,6 +20,7 @@ from rankscope.diag.proc_files import LONG_BYTES, read_all, read_file, split_sta
 
 _TICK_SECONDS: Final = 1.0 / os.sysconf("SC_CLK_TCK")
 _BOOT_UNIX: Final = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _NANO: Final = 1e-9
 _ASLEEP: Final = frozenset("SD")
 _SIGSTOP_BIT: Final = 1 << 18
@@ -110,6 +111,12 @@ def read_facts(pid: int, *, now: float) -> ProcessFacts | None:
 def io_bytes(pid: int) -> int:
     """Characters that the main thread has read and written, 0 when that cannot be read."""
     return _io_bytes(read_file(f"/proc/{pid}/task/{pid}/io"))
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory of a process that is in RAM (``statm``), 0 when there is no such process."""
+    fields = (read_file(f"/proc/{pid}/statm") or b"").split(maxsplit=2)
+    return int(fields[1]) * _PAGE_BYTES if len(fields) >= 2 else 0  # noqa: PLR2004 - size, resident
 
 
 def start_ticks(pid: int) -> int | None:

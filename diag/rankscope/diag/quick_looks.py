@@ -11,14 +11,14 @@ import threading
 from collections.abc import Sequence
 from typing import Final
 
-from rankscope.diag.capture import Target, capture_ranks
+from rankscope.diag.capture import LONGEST_HOLD, Target, capture_ranks
 from rankscope.diag.capture.samples import MAX_SAMPLED, sample_ranks
 from rankscope.diag.discover import FoundJob
 from rankscope.diag.live import targets_of
 from rankscope.diag.model import Diagnosis, JobSnapshot, RankSnapshot
 
 _IN_C: Final = 3
-"""Looks with C++ frames; each stops the rank for 0.02-0.4 s."""
+"""Looks with C++ frames; each stops the rank for 0.02-0.4 s, for ``LONGEST_HOLD`` at most."""
 
 
 def quick_looks(
@@ -38,11 +38,21 @@ def quick_looks(
     if not targets:
         return ()
     looks = sample_ranks(targets, pause=stop.wait)
-    in_c = (_with_native(targets[:MAX_SAMPLED], timeout) for _ in range(_IN_C) if not stop.is_set())
+    in_c: list[tuple[RankSnapshot, ...]] = []
+    while len(in_c) < _IN_C and not stop.is_set():
+        in_c.append(_with_native(targets[:MAX_SAMPLED], timeout))
+        if any("--native" not in (rank.source or "") for rank in in_c[-1]):
+            break  # it would be held again for nothing
     return tuple(JobSnapshot(job.job, look[0].time, job.world_size, look) for look in (*looks, *in_c))
 
 
 def _with_native(targets: Sequence[Target], timeout: float) -> tuple[RankSnapshot, ...]:
     return capture_ranks(
-        targets, timeout=timeout, children=False, native=True, record=False, backends=("py-spy",)
+        targets,
+        timeout=timeout,
+        children=False,
+        native=True,
+        longest_hold=LONGEST_HOLD,
+        record=False,
+        backends=("py-spy",),
     )

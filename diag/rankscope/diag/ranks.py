@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Iterable
 from typing import Final
@@ -10,28 +11,33 @@ MAX_RANKS: Final = 1 << 20
 """More than any job has: a text that folds more is damaged, and is refused before it is unfolded."""
 
 _RUN: Final = re.compile(r"([0-9]{1,7})(?:-([0-9]{1,7}))?")
+_SINGLES: Final = re.compile(r"[0-9]{1,7}(?:,[0-9]{1,7})*")
 _DIGITS: Final = 7
 _QUOTED: Final = 40  # characters of a refused text that the error repeats
 
 
 def fold_ranks(ranks: Iterable[int]) -> str:
     """Fold ranks into ``0-3,6``; an empty set folds to ``""``."""
+    ordered = sorted(set(ranks))
+    if not ordered:
+        return ""
+    first = last = ordered[0]
+    if ordered[-1] - first == len(ordered) - 1:
+        return _fold_run(first, ordered[-1])
+    if 1 not in map(operator.sub, ordered[1:], ordered):
+        return ",".join(map(str, ordered))
     parts: list[str] = []
-    run: list[int] = []
-    for rank in sorted(set(ranks)):
-        if run and rank == run[-1] + 1:
-            run = [run[0], rank]
-            continue
-        if run:
-            parts.append(_fold_run(run))
-        run = [rank]
-    if run:
-        parts.append(_fold_run(run))
+    for rank in ordered[1:]:
+        if rank != last + 1:
+            parts.append(_fold_run(first, last))
+            first = rank
+        last = rank
+    parts.append(_fold_run(first, last))
     return ",".join(parts)
 
 
-def _fold_run(run: list[int]) -> str:
-    return str(run[0]) if len(run) == 1 or run[0] == run[1] else f"{run[0]}-{run[1]}"
+def _fold_run(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}-{last}"
 
 
 def unfold_ranks(text: str) -> tuple[int, ...]:
@@ -40,7 +46,15 @@ def unfold_ranks(text: str) -> tuple[int, ...]:
     Raises:
         ValueError: the text is not a folded rank set; found out before anything is unfolded.
     """
-    return tuple(rank for run in rank_runs(text) for rank in run)
+    if len(text) < _DIGITS and text.isdigit() and text.isascii():
+        rank = int(text)  # most sets have one rank
+        if rank < MAX_RANKS:
+            return (rank,)
+    if len(text) >= _DIGITS and _SINGLES.fullmatch(text):
+        singles = tuple(map(int, text.split(",")))  # every third of the ranks
+        if singles[-1] < MAX_RANKS and all(map(operator.lt, singles, singles[1:])):
+            return singles
+    return tuple([rank for run in rank_runs(text) for rank in run])
 
 
 def rank_runs(text: str) -> tuple[range, ...]:

@@ -10,16 +10,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from rankscope.diag import look_times
 from rankscope.diag.capture import Target, capture_ranks
 from rankscope.diag.model import JobSnapshot, RankSnapshot
 
-LOOKS: Final = 20
-"""Enough to tell shares that differ by a third from chance (``classify.slow_limits``)."""
-INTERVAL: Final = 0.5
-"""Seconds between two looks, on average."""
-LEAST: Final = 3
-"""Looks that show a beginning, an end and something in between."""
-KEPT_ENTRIES: Final = 2_000
+LOOKS: Final = look_times.LOOKS
+INTERVAL: Final = look_times.SLOW_INTERVAL
+LEAST: Final = look_times.LEAST
+_KEPT_ENTRIES: Final = 2_000
 """Operations of a flight record that are kept: as many as torch keeps by default."""
 _JITTER: Final = 0.5
 """Share of the interval by which a look comes earlier or later: a step that takes as long as the interval
@@ -70,7 +68,7 @@ def take_looks(
                 children=is_end,
                 blocking=False,
                 record=is_end,
-                kept_entries=KEPT_ENTRIES,
+                kept_entries=_KEPT_ENTRIES,
                 backends=("py-spy",),
             )
         )

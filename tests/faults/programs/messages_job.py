@@ -2,7 +2,8 @@
 
 ``stage``: a pipeline one stage of which waits for its data. ``unsent``: a rank expects settings that its
 neighbour does not send. ``ring``: every rank sends to the next before it receives. ``halo``: neighbours swap
-their edges in one batch, one rank waits for its part of the grid first. It knows nothing of Rankscope.
+their edges in one batch, one rank waits for its part of the grid first. ``one_sided``: the same batch, from
+which one rank leaves out its send. It knows nothing of Rankscope.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import torch.distributed as dist
 from torch import nn
 
 FEATURES = 20
-FAULTS = ["stage", "unsent", "ring", "halo"]
+FAULTS = ["stage", "unsent", "ring", "halo", "one_sided"]
 
 
 def wait_for_shard() -> None:
@@ -64,13 +65,14 @@ def swap_at_once(value: torch.Tensor) -> None:
     dist.recv(got, src=before)
 
 
-def swap_edges(edge: torch.Tensor) -> torch.Tensor:
+def swap_edges(edge: torch.Tensor, *, gives: bool = True) -> torch.Tensor:
     """Give the edge to the next rank and take the one of the rank before."""
     after, before = neighbours()
     got = torch.zeros_like(edge)
-    swaps = [dist.P2POp(dist.isend, edge, after), dist.P2POp(dist.irecv, got, before)]
+    swaps = [dist.P2POp(dist.isend, edge, after)] if gives else []
+    swaps.append(dist.P2POp(dist.irecv, got, before))
     for request in dist.batch_isend_irecv(swaps):
-        request.wait()
+        request.wait()  # stuck here: one_sided
     return got
 
 
@@ -94,6 +96,8 @@ def exchange(fault: str, value: torch.Tensor, *, now: bool, strays: bool) -> Non
         if strays:
             wait_for_grid()
         swap_edges(value)
+    elif fault == "one_sided":
+        swap_edges(value, gives=not strays)
 
 
 def main() -> None:

@@ -1,8 +1,9 @@
 """A job that goes on, slower from a step on (``--fault``): on one rank, on all, or by nothing in here.
 
-``compute``: one rank has more to compute. ``loading``: the data set of one rank is slow. ``storage``: all
-ranks read their records from a named pipe, which whoever fills it may fill slowly. ``none``: every rank
-computes for ``--work`` seconds of CPU, and that is all. It knows nothing of Rankscope.
+``compute``: one rank has more to compute, from ``--then-at`` on another. ``loading``: the data set of one
+rank is slow. ``storage``: all ranks read their records from a named pipe, which whoever fills it may fill
+slowly. ``none``: every rank computes for ``--work`` seconds of CPU, and that is all. It knows nothing of
+Rankscope.
 """
 
 from __future__ import annotations
@@ -87,6 +88,8 @@ def main() -> None:
     parser.add_argument("--fault", choices=["compute", "loading", "storage", "none"], required=True)
     parser.add_argument("--rank", type=int, default=1)
     parser.add_argument("--at", type=int, default=30)
+    parser.add_argument("--then-rank", type=int)
+    parser.add_argument("--then-at", type=int, default=1_000_000)
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--step-time", type=float, default=0.2)
     parser.add_argument("--work", type=float, default=0.0)
@@ -103,7 +106,8 @@ def main() -> None:
     source = batches(options, is_slow=is_slow)
     for step in range(options.steps):
         features = next(source)
-        if options.fault == "compute" and is_slow and step >= options.at:
+        slow_rank = options.rank if step < options.then_at else options.then_rank
+        if options.fault == "compute" and rank == slow_rank and step >= options.at:
             features = refine(features, options.extra)
         crunch(options.work)
         time.sleep(options.step_time)  # what an accelerator would do

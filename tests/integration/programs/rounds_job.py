@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.launcher.api import LaunchConfig
 
-from rankscope.agent.launch import launch
+from rankscope.agent.launcher import launch_agent
 
 GROUP_TIMEOUT = timedelta(seconds=60)
 
@@ -102,9 +102,9 @@ def main() -> None:
     multiprocessing.set_forkserver_preload(["torch.distributed"])
     arguments = (flags.train, flags.folder, flags.agent, flags.failures)
     if flags.script:
-        result = launch(config, sys.executable)(__file__, "--worker", *map(str, arguments))
+        result = launch_agent(config, sys.executable, [__file__, "--worker", *map(str, arguments)])
     else:
-        result = launch(config, train)(*arguments)
+        result = launch_agent(config, train, arguments)
     sys.stdout.write(json.dumps(result) + "\n")
 
 

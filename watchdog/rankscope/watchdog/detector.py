@@ -15,6 +15,8 @@ does) and never stops anything (``agent.policy`` decides). Transitions::
     confirmed   progress                         -> watching     Recovered
     confirmed   act-after limit passed           -> acting       ActDue
     confirmed   not told yet, or now quiet       -> suspected    Suspected (again), Capture a
+    acting      progress                         -> watching     Recovered
+    acting      SettingsChanged, decide anew     -> confirmed
     any         CycleStarted                     -> watching
 """
 
@@ -96,6 +98,7 @@ class Detector:
             case CycleStarted():
                 self._restart(event.now)
                 self.clocks.restart()
+                self._thresholds.ranks_elsewhere = event.ranks_elsewhere
                 self._stopped_since, self._stop_told = None, False
             case Captured():
                 return self._captured(event)
@@ -106,7 +109,7 @@ class Detector:
             case Diagnosed():
                 self._diagnosed(event)
             case SettingsChanged():
-                self.clocks.settings = event.settings
+                self._settings_changed(event)
         return ()
 
     def _restart(self, now: float) -> None:
@@ -288,6 +291,11 @@ class Detector:
             self._memory.patience
         ):
             return "the awaited ranks are working"
+        if self._thresholds.waits_for_elsewhere:  # known by the stacks only now
+            given = self._thresholds.busy_limit(self._memory.patience)
+            if silent < given:
+                self._memory.patience = given
+                return "who is waited for is on another node, and may be working"
         patience, reason = self._patience_for()
         if silent < patience:
             self._memory.patience = patience
@@ -321,9 +329,22 @@ class Detector:
         if informed:
             self._memory.next_look = ALIVE_AGAIN_AFTER
         self._memory.told = event.hang and not informed
-        self._memory.act_after = act_after(
-            self.clocks.settings, hang=event.hang, confidence=event.confidence, lively=lively
-        )
+        self._memory.verdict = event
+        self._set_act_after()
+
+    def _set_act_after(self) -> None:
+        verdict, lively = self._memory.verdict, self._memory.published_as in LIVELY
+        if verdict is not None:
+            self._memory.act_after = act_after(
+                self.clocks.settings, hang=verdict.hang, confidence=verdict.confidence, lively=lively
+            )
+
+    def _settings_changed(self, event: SettingsChanged) -> None:
+        """Limits hold at once, also for a hang that is published already."""
+        self.clocks.settings = event.settings
+        self._set_act_after()
+        if event.anew and self.state == "acting":
+            self.state = "confirmed"
 
     def _is_healthy(self) -> None:
         """Ranks that work and wait for nobody: the same silence is given twice its length."""

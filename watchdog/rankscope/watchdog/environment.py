@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 PROBE: Final = "RANKSCOPE_PROBE"
@@ -10,6 +11,8 @@ PAGE: Final = "RANKSCOPE_PAGE"
 """Path of the node's progress page."""
 SLOT: Final = "RANKSCOPE_SLOT"
 """The worker's slot in the page: its local rank, also under ``--virtual-local-rank``."""
+TASK: Final = "RANKSCOPE_TASK"
+"""The task of MPI or Slurm that the agent itself runs in, empty for none (``nested.py``)."""
 JOB_DIR: Final = "RANKSCOPE_JOB_DIR"
 """The job's folder."""
 ANSWERS: Final = "RANKSCOPE_ANSWERS"
@@ -25,5 +28,12 @@ STDERR: Final = "RANKSCOPE_STDERR"
 """FIFOs that a worker started as a function writes its output to (log capture)."""
 HOME: Final = "RANKSCOPE_HOME"
 """Root of all job folders."""
+PIPE: Final = "RANKSCOPE_PIPE"
+"""The named pipe for whatever a worker tells its agent."""
 TIMER_FILE: Final = "TORCHELASTIC_TIMER_FILE"
-"""torch's own name for the timers' named pipe."""
+"""torch's own name for it: timers of users look there, and without it believe that there are none."""
+
+
+def pipe_of(environ: Mapping[str, str]) -> str:
+    """The path of the pipe that a worker's environment names, ``""`` for none."""
+    return environ.get(PIPE) or environ.get(TIMER_FILE, "")

@@ -17,6 +17,9 @@ PAUSE: Final = 3.0
 BUSY_CPU_SHARE: Final = 0.10
 """CPU share (run delay counted) from which a thread or child counts as working."""
 QUIET_CPU_SHARE: Final = 0.01
+HELD_CPU_SHARE: Final = 0.05
+"""CPU share of all other threads from which the one that holds the GIL may be at work on a machine that gives
+it little of a core; each thread that only wakes for the GIL takes 0.2 to 0.5 % (measured)."""
 BUSY_IO_RATE: Final = 20_000.0
 """Bytes a second read and written from which a rank or child counts as working."""
 QUIET_SWITCH_RATE: Final = 2.0

@@ -33,7 +33,8 @@ class RankObservation:
         interval: its own job-hang-interval (seconds, -1 for off), ``None`` for not set.
         stage_limit: the same for the ``hang_detect`` scope it is in, stage the name of that scope.
         last_timer_call: when it last acquired or released a timer, 0 for never.
-        cpu_seconds: of the main thread, run delay included (a starved thread wants to run).
+        cpu_seconds: of the main thread, run delay included (a starved thread wants to run); run_delay_seconds
+            that part of it.
         other_cpu_seconds: of its other threads together.
         switches: voluntary context switches of the main thread.
         io_bytes: read and written by the main thread.
@@ -57,6 +58,7 @@ class RankObservation:
     stage: str = ""
     last_timer_call: float = 0.0
     cpu_seconds: float = 0.0
+    run_delay_seconds: float = 0.0
     other_cpu_seconds: float = 0.0
     switches: int = 0
     io_bytes: int = 0
@@ -68,9 +70,14 @@ class RankObservation:
 
 @dataclass(frozen=True, slots=True)
 class CycleStarted:
-    """Workers were (re)started; everything known of the previous ones is void."""
+    """Workers were (re)started; everything known of the previous ones is void.
+
+    Attributes:
+        ranks_elsewhere: whether the job has ranks on other nodes, which nobody here observes.
+    """
 
     now: float
+    ranks_elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +90,14 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class SettingsChanged:
-    """The user's limits are others from now on."""
+    """The user's limits are others from now on.
+
+    Attributes:
+        anew: whether a hang that was acted on, and goes on, is to be decided about anew.
+    """
 
     settings: HangSettings
+    anew: bool = False
 
 
 @dataclass(frozen=True, slots=True)

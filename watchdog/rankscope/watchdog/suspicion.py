@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rankscope.watchdog.limits import LOOK_AGAIN_AFTER
-from rankscope.watchdog.observations import SinkClass, Suspected
+from rankscope.watchdog.observations import Diagnosed, SinkClass, Suspected
 
 
 @dataclass(slots=True)
@@ -36,6 +36,7 @@ class Memory:
 
     Attributes:
         act_after: when it is acted on without an own limit of the ranks, ``None`` for never.
+        verdict: what was found, ``None`` until a diagnosis was.
         published_as: how the suspects behaved when it was published.
         told: whether what was published named a cause.
         next_look: seconds of silence at which what could not be told is looked at again.
@@ -46,6 +47,7 @@ class Memory:
     """
 
     act_after: float | None = None
+    verdict: Diagnosed | None = None
     published_as: SinkClass = "none"
     told: bool = True
     next_look: float = LOOK_AGAIN_AFTER

@@ -20,11 +20,15 @@ class Thresholds:
     Args:
         clocks: the learned limits and the user's settings.
         silence: what was seen of the ranks.
+
+    Attributes:
+        ranks_elsewhere: whether there are ranks that nobody here observes.
     """
 
     def __init__(self, clocks: Clocks, silence: Silence) -> None:
         self._clocks = clocks
         self._silence = silence
+        self.ranks_elsewhere = False
 
     @property
     def own(self) -> OwnLimits:
@@ -80,6 +84,12 @@ class Thresholds:
         reason = f"no progress for {self._silence.seconds(now):.0f} s and nobody is working"
         return self.suspected(reason, "quiet", now, limit)
 
+    @property
+    def waits_for_elsewhere(self) -> bool:
+        """Whether all ranks here wait, so that who is waited for is one that nobody here observes."""
+        situation = self._silence.situation
+        return self.ranks_elsewhere and bool(situation.waiting) and not situation.sinks
+
     def busy_limit(self, patience: float) -> float:
         """Seconds of silence that working ranks are given."""
         limit = self.own.diagnose_after(max(self._clocks.busy_limit(), patience))
@@ -113,6 +123,8 @@ class Thresholds:
 
     def _quiet_limit(self, patience: float) -> float:
         limit = self._clocks.quiet_limit(patient=self._silence.children_are_young)
+        if self.waits_for_elsewhere:
+            limit = max(limit, self._clocks.busy_limit())  # those may be working
         limit = self.own.diagnose_after(max(limit, patience))
         return min(limit, self.exit_limit) if self._only_lingers else limit
 

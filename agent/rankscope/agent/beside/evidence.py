@@ -10,10 +10,10 @@ from typing import Final
 import msgspec
 
 from rankscope.agent.beside.observer import BesideObserver
-from rankscope.agent.evidence import EvidenceTaker
-from rankscope.agent.observe import Observer
-from rankscope.agent.records import Records
-from rankscope.agent.workers import Launch
+from rankscope.agent.evidence.taker import EvidenceTaker
+from rankscope.agent.observing.observer import Observer
+from rankscope.agent.records.folder import Records
+from rankscope.agent.workers.model import Launch
 from rankscope.diag.capture.plan import Backend
 from rankscope.diag.classify import Catalogue
 from rankscope.diag.discover import FoundJob

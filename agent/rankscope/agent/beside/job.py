@@ -10,18 +10,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from rankscope.agent.announcer import Announcer
 from rankscope.agent.beside.evidence import BesideEvidence
 from rankscope.agent.beside.launchers import lives, origin_of
 from rankscope.agent.beside.log_files import LogFiles
 from rankscope.agent.beside.observer import BesideObserver
 from rankscope.agent.beside.pages import Pages
 from rankscope.agent.beside.records import WatchRecords
-from rankscope.agent.bulletin import Bulletin
-from rankscope.agent.collector import Collector
-from rankscope.agent.ledger import Ledger
-from rankscope.agent.watch import Watch
-from rankscope.agent.workers import Launch, WorkerRef
+from rankscope.agent.records.ledger import Ledger
+from rankscope.agent.telling.announcer import Announcer
+from rankscope.agent.telling.bulletin import Bulletin
+from rankscope.agent.watching.collector import Collector
+from rankscope.agent.watching.watch import Watch
+from rankscope.agent.workers.model import Launch, WorkerRef
 from rankscope.diag import proc
 from rankscope.diag.discover import FoundJob
 from rankscope.diag.model import Diagnosis

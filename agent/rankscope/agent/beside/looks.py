@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from rankscope.agent.beside.pulse import Seen, Wanted
-from rankscope.diag.capture import Target, capture_ranks
+from rankscope.diag.capture import LONGEST_HOLD, Target, capture_ranks
 from rankscope.diag.classify import Catalogue, communicating_ranks
 from rankscope.diag.model import JobSnapshot, RankSnapshot
 
@@ -82,6 +82,7 @@ def _capture(targets: Sequence[Target], *, native: bool = False) -> tuple[RankSn
         timeout=TIMEOUT,
         children=False,
         blocking=native,
+        longest_hold=LONGEST_HOLD,
         native=native,
         record=False,
         backends=("py-spy",),

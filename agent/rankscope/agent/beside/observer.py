@@ -18,9 +18,9 @@ from rankscope.agent.beside.log_files import LogFiles
 from rankscope.agent.beside.looks import look
 from rankscope.agent.beside.pulse import Pulse, Seen, Standings, Wanted
 from rankscope.agent.beside.standings import PERIOD, read_standings
-from rankscope.agent.collector import Collector
-from rankscope.agent.observe import Observer, Slots
-from rankscope.agent.workers import Launch
+from rankscope.agent.observing.observer import Observer, Slots
+from rankscope.agent.watching.collector import Collector
+from rankscope.agent.workers.model import Launch
 from rankscope.diag.capture import Target
 from rankscope.diag.classify import Catalogue
 from rankscope.watchdog.observations import RankObservation
@@ -108,7 +108,7 @@ class BesideObserver(Observer):
         try:
             with self.capturing():
                 seen = look(wanted, self._targets(), catalogue=self._catalogue(), pause=self._looker.pause)
-        except Exception:
+        except Exception:  # a job's edge; the watch waits for an answer
             logger.exception("rankscope could not look at the ranks")
         finally:
             self._answers.put(seen)
@@ -117,7 +117,7 @@ class BesideObserver(Observer):
         standings: Standings = {}
         try:
             standings = read_standings(self._targets())
-        except Exception:
+        except Exception:  # a job's edge; the watch waits for an answer
             logger.exception("rankscope could not ask the ranks for their records")
         finally:
             self._records.put(standings)

@@ -24,6 +24,7 @@ from rankscope.watchdog.limits import (
 )
 from rankscope.watchdog.observations import RankObservation
 from rankscope.watchdog.page import GroupSeq
+from rankscope.watchdog.situation import main_share
 
 SPAN: Final = 2.0
 """Seconds over which stirring is measured: a hang's beginning is noticed as much later."""
@@ -264,7 +265,9 @@ def _stirs(
     """
     if before is None or seconds <= 0:
         return False
-    if now.cpu_seconds - before.cpu_seconds >= QUIET_CPU_SHARE * seconds:
+    delay = now.run_delay_seconds - before.run_delay_seconds
+    on_cpu = now.cpu_seconds - before.cpu_seconds - delay
+    if main_share(on_cpu, delay, seconds, held=False) >= QUIET_CPU_SHARE:
         return True
     if now.switches - before.switches > QUIET_SWITCH_RATE * seconds + forgiven:
         return True

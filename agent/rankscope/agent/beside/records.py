@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from rankscope.agent.records import Records
+from rankscope.agent.records.folder import Records
 from rankscope.diag.store.events import Event
 from rankscope.diag.store.job import AgentFile, JobFile, JobFolder
 
@@ -34,14 +34,9 @@ class WatchRecords(Records):
         guest: bool,
         on_event: Callable[[Event], None],
     ) -> None:
-        super().__init__(folder, say_once, shared=True)
+        super().__init__(folder, say_once, shared=True, beside=True)
         self._guest = guest
-        self._on_event = on_event
-
-    def append(self, event: Event) -> None:
-        """Append one event, and show it to whoever reads along."""
-        super().append(event)
-        self._on_event(event)
+        self.listeners.append(on_event)
 
     def job_file(self, value: JobFile) -> None:
         """Write ``job.json``, unless the job's agent does."""

@@ -14,17 +14,19 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TextIO
 
 import msgspec
 
 from rankscope.agent.demo.faults import FAULTS
 from rankscope.diag.errors import StoreError, UsageError
-from rankscope.diag.model import RestartRecord
+from rankscope.diag.model import Decision, Diagnosis
 from rankscope.diag.store.events import TYPE_PREFIX, Event, read_events
 from rankscope.diag.store.incidents import IncidentFolder, find_incident
 from rankscope.diag.store.job import JobFolder, job_folder
+from rankscope.diag.store.launches import RestartRecord
 
 SUMMARY = "a real training run that hangs, is explained and restarted"
 RANKS: Final = 4
@@ -48,6 +50,11 @@ def prepare_parser() -> argparse.ArgumentParser:
     faults = "; ".join(f"{fault.name}: {fault.what}" for fault in FAULTS.values())
     parser.add_argument("--fault", default="data_loading", choices=sorted(FAULTS), help=faults)
     parser.add_argument("--step", type=int, default=25, help=f"the step at which, 5-{STEPS - 1} (default 25)")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="what is stored as one object; the output of the job goes to standard error then",
+    )
     return parser
 
 
@@ -61,13 +68,19 @@ def main(arguments: Sequence[str]) -> int:
     run_id = time.strftime("demo-%Y%m%d-%H%M%S", time.gmtime())
     work = Path(tempfile.mkdtemp(prefix="rankscope-demo-"))
     command = _command(run_id, work, options)
-    print("$ diag run", " ".join(command[3:]), flush=True)
+    beside = sys.stderr if options.json else None
+    print("$ diag run", " ".join(command[3:]), file=beside, flush=True)
     try:
-        code = _run(command)
+        code = _run(command, output=beside)
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    print(f"\nthe job ended with exit code {code}; what follows is read from the stored files\n", flush=True)
-    return max(code, _show(job_folder(run_id)))
+    stored = _read(job_folder(run_id))
+    if options.json:
+        _print_json(stored, code)
+    else:
+        print(f"\nthe job ended with exit code {code}; what follows is read from the stored files\n")
+        _print(stored)
+    return max(code, 0 if stored.incident is not None and stored.restarts else 1)
 
 
 def _command(run_id: str, work: Path, options: argparse.Namespace) -> list[str]:
@@ -89,12 +102,13 @@ def _command(run_id: str, work: Path, options: argparse.Namespace) -> list[str]:
     ]
 
 
-def _run(command: list[str]) -> int:
+def _run(command: list[str], *, output: TextIO | None) -> int:
     def end(_number: int, _frame: object) -> None:
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, end)
-    with subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}) as process:
+    environ = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, env=environ, stdout=output) as process:
         try:
             return process.wait(DEADLINE)
         except subprocess.TimeoutExpired:
@@ -106,37 +120,90 @@ def _run(command: list[str]) -> int:
             raise
 
 
-def _show(folder: JobFolder) -> int:
-    """Print diagnosis, decision and restart record; 0 when all three are there."""
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """What the run has left.
+
+    Attributes:
+        report: where the HTML report lies, beside what it is made from; ``None`` when there is none.
+        trouble: what could not be read or written.
+    """
+
+    folder: JobFolder
+    incident: IncidentFolder | None = None
+    diagnosis: Diagnosis | None = None
+    decision: Decision | None = None
+    restarts: Sequence[RestartRecord] = ()
+    report: Path | None = None
+    trouble: Sequence[str] = ()
+
+
+def _read(folder: JobFolder) -> _Stored:
+    """What is stored of the job; its report is written."""
+    incident = find_incident(folder.incidents, None)
+    if incident is None:
+        return _Stored(folder)
+    # What a report takes is not loaded for `--help`.
+    from rankscope.diag.commands.output_files import write_output
+    from rankscope.diag.commands.report_files import html_report
+    from rankscope.diag.judging.judged import Judged
+
+    diagnosis, decision, trouble = incident.diagnosis(), None, list[str]()
+    report: Path | None = incident.path / "report.html"
+    try:
+        write_output(str(report), html_report(Judged(diagnosis, incident=incident, folder=folder)))
+    except StoreError as error:
+        report = None
+        trouble.append(f"report:   {error}")
+    try:
+        decision = incident.decision()
+    except StoreError as error:
+        trouble.append(f"decision: {error}")
+    return _Stored(folder, incident, diagnosis, decision, _restarts(folder), report, trouble)
+
+
+def _print(stored: _Stored) -> None:
     from rich.console import Console
 
     from rankscope.diag.report.text import render_text
 
-    incident = find_incident(folder.incidents, None)
-    if incident is None:
-        print(f"no incident is stored in {folder.path}")
-        return 1
-    render_text(incident.diagnosis(), console=Console(highlight=False))
-    _show_decision(incident)
-    restarts = _restarts(folder)
-    for record in restarts:
+    if stored.incident is None or stored.diagnosis is None:
+        print(f"no incident is stored in {stored.folder.path}")
+        return
+    render_text(stored.diagnosis, console=Console(highlight=False))
+    if stored.decision is not None:
+        print(f"decision: {stored.decision.action}: {stored.decision.reason}")
+    for record in stored.restarts:
         print(
             f"restart {record.restarts} at {record.restart_time} on {record.node_name}: {record.result} "
             f"after {record.duration} s"
         )
-    print(f"incident: {incident.path}")
-    print(f"again:    diag analyze {folder.run_id}")
-    return 0 if restarts else 1
+    print(f"incident: {stored.incident.path}")
+    if stored.report is not None:
+        print(f"report:   {stored.report}")
+    for line in stored.trouble:
+        print(line)
+    print(f"again:    diag analyze {stored.folder.run_id}")
 
 
-def _show_decision(incident: IncidentFolder) -> None:
-    try:
-        decision = incident.decision()
-    except StoreError as error:
-        print(f"decision: {error}")
-        return
-    if decision is not None:
-        print(f"decision: {decision.action}: {decision.reason}")
+def _print_json(stored: _Stored, code: int) -> None:
+    from rankscope.diag.report import as_told
+    from rankscope.diag.streams import answer, json_line, tell
+
+    told = {
+        "schema": 1,
+        "job": stored.folder.run_id,
+        "exit_code": code,
+        "folder": str(stored.folder.path),
+        "incident": str(stored.incident.path) if stored.incident is not None else None,
+        "report": str(stored.report) if stored.report is not None else None,
+        "diagnosis": as_told(stored.diagnosis) if stored.diagnosis is not None else None,
+        "decision": stored.decision,
+        "restarts": stored.restarts,
+    }
+    for line in stored.trouble:
+        tell(f"diag demo: {line}\n")
+    answer(lambda out: print(json_line(told), end="", file=out))
 
 
 def _restarts(folder: JobFolder) -> list[RestartRecord]:

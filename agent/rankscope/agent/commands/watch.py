@@ -8,16 +8,16 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import FrameType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from rankscope.agent.beside.search import Search
 from rankscope.diag.commands.flags import VerbParser, named, seconds
-from rankscope.diag.discover import FoundJob
 from rankscope.diag.errors import UsageError
-from rankscope.diag.live import pids_of
-from rankscope.diag.store.events import Event
-from rankscope.diag.streams import tell
-from rankscope.watchdog.limits import HangSettings
+
+if TYPE_CHECKING:
+    from rankscope.agent.beside.search import Search
+    from rankscope.diag.discover import FoundJob
+    from rankscope.diag.store.events import Event
+    from rankscope.watchdog.limits import HangSettings
 
 SUMMARY = "watch running jobs that others launched, without touching them"
 EXIT_ENDED: Final = 0
@@ -74,6 +74,9 @@ def main(arguments: Sequence[str]) -> int:
     name, pids = _named(options)
     if options.log_file and name is None and not pids:
         raise UsageError("--log-file needs a job: say whose log files these are")
+    from rankscope.agent.beside.search import Search
+    from rankscope.diag.streams import tell
+
     search = Search(name, pids)
     jobs = search.jobs()
     for problem in search.problems:
@@ -97,6 +100,8 @@ def _nothing_to_watch(name: str | None, pids: Sequence[int]) -> UsageError:
 
 
 def _named(options: argparse.Namespace) -> tuple[str | None, list[int]]:
+    from rankscope.diag.live import pids_of
+
     texts = list(options.pid)
     name: str | None = options.job
     if name is not None and name.replace(",", "").isdecimal():
@@ -117,7 +122,7 @@ def _watch(search: Search, jobs: tuple[FoundJob, ...], options: argparse.Namespa
     from rankscope.agent.beside.host import HostWatch
     from rankscope.agent.beside.job import JobWatch
     from rankscope.agent.beside.log_files import LogFiles
-    from rankscope.agent.console import Console, LogLines
+    from rankscope.agent.telling.console import Console, LogLines
 
     console = Console()
     lines = LogLines(console)
@@ -157,6 +162,8 @@ def _watch(search: Search, jobs: tuple[FoundJob, ...], options: argparse.Namespa
 
 def _settings(job: FoundJob, diagnose_after: float | None) -> HangSettings:
     """The limits of ``diag run`` where its probe tells of steps."""
+    from rankscope.watchdog.limits import HangSettings
+
     if job.job_dir is not None:
         return HangSettings(diagnose_after=diagnose_after)
     return HangSettings(diagnose_after=diagnose_after, quiet_floor=QUIET_FLOOR, quiet_ceiling=QUIET_CEILING)

@@ -29,8 +29,8 @@ _BOOT: Final = (
 class ServerChild:
     """One server process and its pipes."""
 
-    def __init__(self, settings: ServerSettings, listen_fd: int) -> None:
-        """Start it.
+    def __init__(self, settings: ServerSettings) -> None:
+        """Start it; it inherits the sockets that the settings name, and no other descriptor.
 
         Raises:
             HealthError: no process could be started.
@@ -49,7 +49,7 @@ class ServerChild:
                 bufsize=0,
                 cwd="/",
                 close_fds=True,
-                pass_fds=(listen_fd,),
+                pass_fds=tuple(fd for fd in (settings.listen_fd, settings.api_fd) if fd is not None),
                 start_new_session=True,
             )
         except (OSError, subprocess.SubprocessError) as error:

@@ -58,6 +58,7 @@ class Connection(web.RequestHandler):
             max_field_size=MAX_FIELD_BYTES,
             max_headers=MAX_HEADERS,
             lingering_time=LINGER,
+            auto_decompress=False,  # 60 KB that unfold to 60 MB would hold the loop before anything is asked
         )
         self._connections = connections
         self.deadline = loop.time() + connections.request_timeout
@@ -89,8 +90,8 @@ class Connection(web.RequestHandler):
             raise ConnectionError("part of an answer is already sent")
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             _LOG.error("a request failed", exc_info=exc)
-        first_line = (message or "").split("\n", 1)[0].rstrip(":")
-        response = problem(status, first_line if status == HTTPStatus.BAD_REQUEST else "")
+        del message  # the parser's: it may repeat a URL, with a token in it
+        response = problem(status, "not a request" if status == HTTPStatus.BAD_REQUEST else "")
         response.force_close()
         return response
 

@@ -15,6 +15,9 @@ class ServerSettings(msgspec.Struct, frozen=True):
         agent_pid: the process that it serves and ends with; agent_start_ticks its start time.
         timeout: seconds without a turn of either loop after which the agent counts as dead.
         listen_fd: an inherited listening socket; without it ``host`` and ``port`` are bound here.
+        api_fd: another one, for what needs the token; ``None`` when there is none.
+        api_shared: whether what needs the token is served beside the probes: they are on loopback.
+        offer: path of what the agent offers to whoever has the token, ``""`` for nothing.
         request_timeout: seconds for the first request of a connection; ``None`` for the default.
         max_connections: at a time; ``None`` for the default.
     """
@@ -24,6 +27,9 @@ class ServerSettings(msgspec.Struct, frozen=True):
     agent_start_ticks: int
     timeout: float = TIMEOUT
     listen_fd: int | None = None
+    api_fd: int | None = None
+    api_shared: bool = False
+    offer: str = ""
     host: str | None = None
     port: int = 0
     request_timeout: float | None = None

@@ -8,6 +8,7 @@ meanwhile wait in the kernel's queue instead of being refused.
 from __future__ import annotations
 
 import errno
+import ipaddress
 import os
 import socket
 import weakref
@@ -75,6 +76,24 @@ def bound_address(listener: socket.socket) -> tuple[str, int]:
     """Host and port that a listener has."""
     name = listener.getsockname()
     return str(name[0]), int(name[1])
+
+
+def is_loopback(listener: socket.socket) -> bool:
+    """Whether nobody from elsewhere can reach a listener."""
+    try:
+        return ipaddress.ip_address(bound_address(listener)[0]).is_loopback
+    except ValueError:
+        return False
+
+
+def own_names(*listeners: socket.socket) -> tuple[str, ...]:
+    """This host's names, and the addresses of these listeners, as a ``Host`` header may have them.
+
+    Asks no name service: that may take a minute.
+    """
+    name = socket.gethostname()
+    addresses = [bound_address(one)[0] for one in listeners]
+    return tuple(dict.fromkeys([name, name.split(".", 1)[0], *addresses]))
 
 
 def _told(error: Exception) -> str:

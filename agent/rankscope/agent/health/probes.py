@@ -11,13 +11,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from rankscope.agent.health.status import CheckStatus, HealthStatus, PageView, WorkerHealth
+from rankscope.agent.health.model import CheckStatus, HealthStatus, PageView, WorkerHealth
 from rankscope.diag.ranks import fold_ranks
 
 OK: Final = 200
 UNAVAILABLE: Final = 503
 TIMEOUT: Final = 60.0
 """Seconds without a turn of either loop after which the agent counts as dead (torch: 60)."""
+WATCH_LATE: Final = 10.0
+"""Seconds without a turn of the watch loop, one a second, after which it is said that nobody watches."""
 _NS: Final = 1_000_000_000
 _TEXT_LIMIT: Final = 200
 _PATH: Final = re.compile(r"(?<![\w.<])~?/[^\s'\",;:()]+")
@@ -68,6 +70,11 @@ def health(view: PageView, now_ns: int, timeout: float) -> Answer:
     # The format wants a list a check, for components that have several instances.
     body |= {"phase": view.phase.name, "checks": {name: [check] for name, check in checks.items()}}
     return Answer(UNAVAILABLE if status == "fail" else OK, body)
+
+
+def is_alive(view: PageView, now_ns: int, timeout: float) -> bool:
+    """What ``livez`` says, as a word."""
+    return _why_dead(view, now_ns, timeout) is None
 
 
 def _plain(view: PageView, reason: str | None) -> Answer:
@@ -126,6 +133,8 @@ def _checks(view: PageView, now_ns: int, dead: str | None) -> Iterator[tuple[str
     elif view.phase.name == "restarting":
         agent |= {"status": "warn", "output": "the workers are being restarted"}
     yield "agent", agent
+    if view.stamps.watch_ns:
+        yield "watchdog:loop", _watch_check(view, now_ns)
     if view.status is None:
         return
     for worker in view.status.workers:
@@ -137,6 +146,15 @@ def _checks(view: PageView, now_ns: int, dead: str | None) -> Iterator[tuple[str
         if check.output:
             entry["output"] = _public(check.output)
         yield _public(name), entry
+
+
+def _watch_check(view: PageView, now_ns: int) -> Body:
+    age = max(0, now_ns - view.stamps.watch_ns) / _NS
+    body: Body = {"componentType": "component", "status": "warn" if age > WATCH_LATE else "pass"}
+    body |= {"observedValue": round(age, 3), "observedUnit": "s"}
+    if age > WATCH_LATE:
+        body["output"] = f"the watch loop has not turned for {age:.0f} s: hangs are not noticed meanwhile"
+    return body
 
 
 def _worker_check(worker: WorkerHealth, view: PageView, now_ns: int) -> Body:

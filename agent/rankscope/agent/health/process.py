@@ -17,7 +17,8 @@ from typing import Final
 from rankscope.agent.health.child import ServerChild
 from rankscope.agent.health.handover import ServerSettings
 from rankscope.agent.health.lifetime import start_ticks
-from rankscope.agent.health.listen import HealthError, bound_address, open_listener
+from rankscope.agent.health.listen import LOOPBACK, HealthError, bound_address, is_loopback, open_listener
+from rankscope.agent.health.offer import ApiOffer, offer_path, remove_offer, write_offer
 from rankscope.agent.health.probes import TIMEOUT
 
 FIRST_DELAY: Final = 0.5
@@ -30,10 +31,20 @@ __all__ = ["HealthError", "HealthProcess"]
 
 
 class HealthProcess:
-    """One health server. ``check`` may be called from another thread than the rest."""
+    """One health server. ``check`` and ``offer`` may be called from another thread than the rest.
+
+    Attributes:
+        api_trouble: why what needs the token is not to be had, ``""`` while nothing is in the way.
+    """
 
     def __init__(
-        self, status_path: str | os.PathLike[str], host: str | None, port: int, *, timeout: float = TIMEOUT
+        self,
+        status_path: str | os.PathLike[str],
+        host: str | None,
+        port: int,
+        *,
+        timeout: float = TIMEOUT,
+        api_host: str | None = None,
     ) -> None:
         """Prepare, without starting anything.
 
@@ -42,21 +53,37 @@ class HealthProcess:
             host: address to bind; ``None``: loopback for port 0, else all interfaces.
             port: 0 for a free one.
             timeout: seconds without a turn of either loop after which the agent counts as dead.
+            api_host: address for what needs the token: the node's own one on a job of several nodes;
+                ``None``: loopback.
         """
         self._status_path = Path(status_path).absolute()
         self._host = host
         self._port = port
         self._timeout = timeout
         self._lock = threading.Lock()
+        self._api_host = api_host
         self._listener: socket.socket | None = None
+        self._api_listener: socket.socket | None = None
         self._child: ServerChild | None = None
         self._deaths = 0
         self._due: float | None = None
+        self.api_trouble = ""
 
     @property
     def address(self) -> tuple[str, int] | None:
         """Bound host and port, ``None`` while there is none."""
         return None if self._listener is None else bound_address(self._listener)
+
+    @property
+    def api_address(self) -> tuple[str, int] | None:
+        """Host and port for what needs the token, ``None`` where it is not to be had."""
+        if self._shares_listener:
+            return self.address
+        return None if self._api_listener is None else bound_address(self._api_listener)
+
+    @property
+    def _shares_listener(self) -> bool:
+        return self._api_host is None and self._listener is not None and is_loopback(self._listener)
 
     @property
     def pid(self) -> int | None:
@@ -77,12 +104,34 @@ class HealthProcess:
             if self._listener is not None:
                 return bound_address(self._listener)
             self._listener = listener = open_listener(self._host, self._port)
+            self._api_listener = self._open_api()
             try:
                 self._child = self._spawn(listener)
             except HealthError:
                 self._release()
                 raise
             return bound_address(listener)
+
+    def _open_api(self) -> socket.socket | None:
+        """The second listener; the probes are worth having without it."""
+        if self._shares_listener:
+            return None
+        try:
+            return open_listener(self._api_host or LOOPBACK, 0)
+        except HealthError as error:
+            self.api_trouble = str(error)
+            return None
+
+    def offer(self, offer: ApiOffer) -> None:
+        """Serve a job's records to whoever has its token, from now on; any number of times. Never raises.
+
+        Args:
+            offer: what is served, in place of what was.
+        """
+        try:
+            write_offer(offer_path(self._status_path), offer)
+        except OSError as error:
+            self.api_trouble = f"the API cannot be had: {error.strerror or error}"
 
     def wait_ready(self, timeout: float) -> tuple[str, int]:
         """Wait until the server answers.
@@ -158,12 +207,16 @@ class HealthProcess:
             child, self._child, self._due = self._child, None, None
             if child is not None:
                 child.stop(timeout)
+            remove_offer(offer_path(self._status_path))
             self._release()
 
     def _release(self) -> None:
         if self._listener is not None:
             self._listener.close()
             self._listener = None
+        if self._api_listener is not None:
+            self._api_listener.close()
+            self._api_listener = None
 
     def _spawn(self, listener: socket.socket) -> ServerChild:
         settings = ServerSettings(
@@ -172,5 +225,8 @@ class HealthProcess:
             agent_start_ticks=start_ticks(os.getpid()) or 0,
             timeout=self._timeout,
             listen_fd=listener.fileno(),
+            api_fd=self._api_listener.fileno() if self._api_listener is not None else None,
+            api_shared=self._shares_listener,
+            offer=str(offer_path(self._status_path)),
         )
-        return ServerChild(settings, listener.fileno())
+        return ServerChild(settings)

@@ -19,13 +19,12 @@ import msgspec
 
 from rankscope.agent.health.handover import ServerReady, ServerSettings
 from rankscope.agent.health.lifetime import LOOK_SIGNAL, AgentLife, follow_parent
-from rankscope.agent.health.listen import BACKLOG, HealthError, bound_address, open_listener
+from rankscope.agent.health.listen import HealthError, bound_address, open_listener
 from rankscope.agent.health.status import StatusReader
 
 PROCESS_NAME: Final = "rankscope-health"
 LOOK_INTERVAL: Final = 5.0
 """Seconds between two looks whether the agent lives, for when no signal comes."""
-CLOSE_TIMEOUT: Final = 1.0
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -67,40 +66,20 @@ def main(arguments: list[str] | None = None) -> int:
 
 async def _serve(settings: ServerSettings, agent: AgentLife) -> None:
     # Imported here: 0.2 s in which the process already follows the agent.
-    from aiohttp import web
+    from rankscope.agent.health.serving import Serving
 
-    from rankscope.agent.health.connections import MAX_CONNECTIONS, REQUEST_TIMEOUT, Connections
-    from rankscope.agent.health.routes import Source, make_app
-
-    reader = StatusReader(settings.page)
     loop = asyncio.get_running_loop()
     look, end = asyncio.Event(), asyncio.Event()
     loop.add_signal_handler(LOOK_SIGNAL, look.set)
     loop.add_signal_handler(signal.SIGTERM, end.set)
-    app = make_app(Source(reader, agent, timeout=settings.timeout))
-    runner = web.AppRunner(app, handle_signals=False, shutdown_timeout=CLOSE_TIMEOUT)
-    await runner.setup()
-    server = runner.server
-    if server is None:
-        raise HealthError("aiohttp gave no server")
-    connections = Connections(
-        server,
-        request_timeout=settings.request_timeout or REQUEST_TIMEOUT,
-        limit=settings.max_connections or MAX_CONNECTIONS,
-    )
     listener = _listener(settings)
-    accepting = await loop.create_server(connections, sock=listener, backlog=BACKLOG)
-    tasks = [
-        asyncio.create_task(connections.sweep_forever(), name="rankscope-health-sweep"),
-        asyncio.create_task(_watch(agent, look, end), name="rankscope-health-look"),
-    ]
+    serving = Serving(settings, agent, StatusReader(settings.page))
+    await serving.start(listener)
+    watching = asyncio.create_task(_watch(agent, look, end), name="rankscope-health-look")
     _say_ready(listener)
     await end.wait()
-    for task in tasks:
-        task.cancel()
-    accepting.close()
-    connections.drop_all()
-    await runner.cleanup()
+    watching.cancel()
+    await serving.stop()
 
 
 def _listener(settings: ServerSettings) -> socket.socket:

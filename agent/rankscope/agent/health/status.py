@@ -21,14 +21,38 @@ import os
 import struct
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
 from rankscope.agent.health.cell import SLOT_HEADER_SIZE, SeqCell
-from rankscope.diag.model import RankState
+from rankscope.agent.health.model import (
+    Check,
+    CheckStatus,
+    HealthStatus,
+    PageView,
+    Phase,
+    PhaseRecord,
+    Stamps,
+    Suspicion,
+    WorkerHealth,
+)
+
+__all__ = [
+    "Check",
+    "CheckStatus",
+    "HealthStatus",
+    "PageView",
+    "Phase",
+    "PhaseRecord",
+    "Stamps",
+    "StatusPageError",
+    "StatusReader",
+    "StatusWriter",
+    "Suspicion",
+    "WorkerHealth",
+]
 
 MAGIC: Final = b"RSHS"
 VERSION: Final = 1
@@ -41,91 +65,14 @@ _PHASE_AT: Final = (192, 256, 256)
 _STATUS_AT: Final = (1024, 4096, SLOT_HEADER_SIZE + STATUS_LIMIT_BYTES)
 _PAGE_SIZE: Final = _STATUS_AT[1] + 2 * _STATUS_AT[2]
 
-Phase = Literal["starting", "rendezvous", "running", "restarting", "stopping", "exit_barrier", "ended"]
-CheckStatus = Literal["pass", "warn", "fail"]
-
 
 class StatusPageError(OSError):
     """The file is not a status page, or not one this version can read."""
 
 
-class WorkerHealth(msgspec.Struct, frozen=True):
-    """One local worker; ``seconds_since_progress`` is ``None`` before its first progress."""
-
-    rank: int
-    local_rank: int
-    pid: int
-    state: RankState
-    step: int = 0
-    seconds_since_progress: float | None = None
-
-
-class Suspicion(msgspec.Struct, frozen=True):
-    """Why the watchdog suspects a hang, and which global ranks."""
-
-    reason: str
-    ranks: tuple[int, ...] = ()
-
-
-class Check(msgspec.Struct, frozen=True):
-    """One thing that was looked at (store, disk, capture permission); ``output`` is one short line."""
-
-    status: CheckStatus
-    output: str = ""
-
-
-class HealthStatus(msgspec.Struct, frozen=True):
-    """What the agent knew when it last published.
-
-    Attributes:
-        pid: process of the agent.
-        phase: where the agent is; the page's own phase record is fresher.
-        workers: the workers of this node.
-        suspected: set while a hang is suspected or confirmed.
-        checks: by name.
-        version: of Rankscope.
-    """
-
-    job: str
-    node: str
-    pid: int
-    phase: Phase = "starting"
-    restart_count: int = 0
-    workers: tuple[WorkerHealth, ...] = ()
-    suspected: Suspicion | None = None
-    checks: dict[str, Check] = {}
-    version: str = ""
-
-
-class PhaseRecord(msgspec.Struct, frozen=True):
-    """The agent's phase; ``deadline`` (``time.monotonic()``) is its latest end, ``None`` for no limit."""
-
-    name: Phase = "starting"
-    deadline: float | None = None
-
-
 class _Published(msgspec.Struct, frozen=True):
     published_ns: int
     status: HealthStatus
-
-
-@dataclass(frozen=True, slots=True)
-class Stamps:
-    """When the agent's loops last turned (monotonic ns), 0 for never; ``created_ns`` is the page's age."""
-
-    main_ns: int
-    watch_ns: int
-    created_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class PageView:
-    """The page at one moment; ``status`` is ``None`` before the first ``publish``."""
-
-    stamps: Stamps
-    phase: PhaseRecord
-    status: HealthStatus | None
-    published_ns: int
 
 
 class StatusWriter:

@@ -32,12 +32,12 @@ _RETRY: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """What to show next: bytes from memory, or (``data`` is None) ``size`` bytes of the file."""
+    """What to show next: ``filed`` bytes of the file, then those from memory."""
 
     stream: Stream
     at: int
-    size: int
-    data: bytes | None
+    filed: int
+    data: bytes
 
 
 class Console:
@@ -133,9 +133,12 @@ class Console:
         if stream.unshown_bytes > backlog:
             # A quarter more than must be, so that not every piece of a flood is preceded by a note.
             self._skip(stream, stream.total - backlog * 3 // 4)
-        if stream.shown < min(stream.base, stream.filed) and stream.file_fd >= 0:
-            size = min(_CHUNK_BYTES, stream.filed - stream.shown)
-            return _Piece(stream, stream.shown, size, None)
+        in_file = min(stream.base, stream.filed) - stream.shown
+        if in_file > 0 and stream.file_fd >= 0:
+            # The line with which that ends may go on in memory.
+            size = min(_CHUNK_BYTES, in_file)
+            rest = stream.read(stream.base, _CHUNK_BYTES - size) if stream.base <= stream.filed else b""
+            return _Piece(stream, stream.shown, size, rest)
         self._skip(stream, stream.base)
         data = stream.read(stream.shown, _CHUNK_BYTES)
         whole = _whole_lines(data)
@@ -143,7 +146,7 @@ class Console:
             data = data[:whole]
         elif stream.shown + len(data) == stream.total and not self._may_break(stream, now):
             return None
-        return _Piece(stream, stream.shown, len(data), data)
+        return _Piece(stream, stream.shown, 0, data)
 
     def _may_break(self, stream: Stream, now: float) -> bool:
         if stream.ended:
@@ -161,7 +164,7 @@ class Console:
 
     def _show(self, piece: _Piece) -> None:
         stream = piece.stream
-        data = piece.data if piece.data is not None else self._from_file(piece)
+        data = self._from_file(piece) if piece.filed else piece.data
         try:
             if stream in self._skipped:
                 self._put(self._note(stream))
@@ -186,13 +189,15 @@ class Console:
     def _from_file(self, piece: _Piece) -> bytes:
         stream = piece.stream
         try:
-            data = os.pread(stream.file_fd, piece.size, stream.origin + piece.at)
+            data = os.pread(stream.file_fd, piece.filed, stream.origin + piece.at)
         except OSError:
             data = b""
         if not data:
             with self._work:
                 self._skip(stream, stream.base)
             return data
+        if len(data) == piece.filed:
+            data += piece.data
         return data[: _whole_lines(data) or None]
 
     def _wait_for_room(self, stream: Stream, to: int, error: OSError) -> None:

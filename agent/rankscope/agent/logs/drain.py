@@ -4,7 +4,8 @@ Its main thread does nothing but empty pipes and talk to the agent, so that noth
 reaches a worker; files and consoles have threads of their own. It outlives the agent as long as a worker
 holds a pipe open. The agent's end of the talk is ``process``; messages are JSON, one a packet::
 
-    agent  {"open": fifo, "slot": n, "file": path, "console": 0|1|2, "resume": bool}  {"finish": seconds}
+    agent  {"open": fifo, "slot": n, "file": path, "console": 0|1|2, "resume": bool}
+           {"finish": seconds, "idle": seconds a console may take nothing}
     drain  {"opened": slot}  {"failed": slot, "reason": text}  {"event": text}
            {"finished": {"unshown": bytes, "unfiled": bytes}}
 """
@@ -155,7 +156,7 @@ class Drain:
         if "open" in message:
             self._open(message)
         elif "finish" in message:
-            self._begin_finish(float(message["finish"]))
+            self._begin_finish(float(message["finish"]), console_idle=float(message["idle"]))
 
     def _open(self, message: Mapping[str, str | int]) -> None:
         fifo, slot = str(message["open"]), int(message["slot"])
@@ -183,11 +184,11 @@ class Drain:
         self._poll.register(fd, select.POLLIN)
         self._send({"opened": slot})
 
-    def _begin_finish(self, seconds: float) -> None:
+    def _begin_finish(self, seconds: float, *, console_idle: float) -> None:
         with self._work:
             self._finish = Finish(
                 deadline=time.monotonic() + seconds,
-                console_idle=self._limits.console_idle,
+                console_idle=console_idle,
                 reading=self._streams.values(),
                 ended=self._closed,
                 consoles=set(self._consoles.values()),

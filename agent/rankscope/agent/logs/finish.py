@@ -1,7 +1,7 @@
 """What the drain still has to do once the agent asked it to finish, and when it has waited long enough.
 
 Pipes and files have a deadline. A console has none as long as it takes bytes: one that is slow gets
-everything, one that has taken nothing for ``Limits.console_idle`` seconds is given up. Knows no descriptors
+everything, one that has taken nothing for ``console_idle`` seconds is given up. Knows no descriptors
 but the pipes' sizes; the drain's lock is held around every call.
 """
 

@@ -207,7 +207,7 @@ class LogCapture:
         with self._lock:
             return {key: one.stream.file for key, one in self._open.items()}
 
-    def finish(self, timeout: float = 10.0) -> Finished:
+    def finish(self, timeout: float = 10.0, *, console_idle: float | None = None) -> Finished:
         """After the workers' end: wait until what they wrote is in the files and on the console.
 
         The drain then goes on alone while anybody holds a pipe open, and ends when the last one has closed.
@@ -216,14 +216,17 @@ class LogCapture:
 
         Args:
             timeout: seconds for pipes and files. A console gets all the time it needs while it takes
-                bytes; one that takes none for ``Limits.console_idle`` seconds is given up.
+                bytes.
+            console_idle: seconds without a byte taken after which a console is given up,
+                ``Limits.console_idle`` by default.
         """
+        idle = self._limits.console_idle if console_idle is None else console_idle
         with self._reporting():
             if self._drain is None:
                 return Finished(None, None, process_ended=True)
             ended, interrupted = False, True
             try:
-                self._ask_to_finish(timeout)
+                self._ask_to_finish(timeout, idle)
                 interrupted = False
             finally:
                 drain, self._drain = self._drain, None
@@ -231,13 +234,13 @@ class LogCapture:
                 if interrupted:
                     self._say("interrupted while output was still shown; its end may be missing here")
                 ended = drain.leave(0.0 if interrupted else _LEAVE)
-            return self._result(ended=ended)
+            return self._result(ended=ended, console_idle=idle)
 
-    def _ask_to_finish(self, timeout: float) -> None:
+    def _ask_to_finish(self, timeout: float, console_idle: float) -> None:
         for _ in range(2):
             if self._drain is None or (not self._drain.alive() and not self._replace()):
                 return
-            self._drain.send({"finish": timeout})
+            self._drain.send({"finish": timeout, "idle": console_idle})
             if self._waited_for_finish(self._drain, time.monotonic() + timeout):
                 return
             # It has died in the middle; what is left in the pipes is the next one's.
@@ -256,14 +259,14 @@ class LogCapture:
                 break
         return True
 
-    def _result(self, *, ended: bool) -> Finished:
+    def _result(self, *, ended: bool, console_idle: float) -> Finished:
         if self._finished is None:
             self._say("the log drain did not finish in time; the end of the output may be missing")
             return Finished(None, None, process_ended=ended)
         counts = cast("dict[str, int]", self._finished["finished"])
         unshown, unfiled = counts["unshown"], counts["unfiled"]
         if unshown or unfiled:
-            idle = f"the console took nothing for {self._limits.console_idle:g} s; " if unshown else ""
+            idle = f"the console took nothing for {console_idle:g} s; " if unshown else ""
             self._say(
                 f"output left at the end: {idle}{unshown} bytes not shown, {unfiled} bytes not in the files"
             )

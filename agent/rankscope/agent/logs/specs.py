@@ -84,6 +84,27 @@ class CapturedLogsSpecs(DefaultLogsSpecs):
             return replace(dest, stdouts=inherited, stderrs=dict(inherited))
         return replace(dest, stdouts=_of(fifos, "stdout"), stderrs=_of(fifos, "stderr"))
 
+    def again(self, local_rank: int, env: dict[str, str], folder: Path) -> tuple[str, str]:
+        """Open the streams of one worker that is started again while the others run on (Async).
+
+        Args:
+            local_rank: the worker's; its earlier streams are read to their end and let go.
+            env: its environment; gets the FIFOs' names where workers are functions.
+            folder: where its files go; exists.
+
+        Returns:
+            What takes the place of the attempt's ``stdouts`` and ``stderrs``, ``""`` for the agent's stream.
+        """
+        fifos = self._capture.open(self._streams({local_rank: str(folder / "error.json")}))
+        names = {name: str(fifo) for (_rank, name), fifo in fifos.items()}
+        if not self._function_entrypoint:
+            return names.get("stdout", ""), names.get("stderr", "")
+        for name, variable in _VARIABLES.items():
+            env.pop(variable, None)
+            if name in names:
+                env[variable] = names[name]
+        return "", ""
+
     def _make_attempt(self, envs: dict[int, dict[str, str]]) -> LogsDest:
         named = {rank: dict(env) for rank, env in envs.items()}
         if named:

@@ -35,7 +35,7 @@ class Limits:
     stall: float = 5.0
     stuck: float = 5.0
     linger: float = 5.0
-    console_idle: float = 60.0
+    console_idle: float = 30.0
 
     def to_dict(self) -> dict[str, float]:
         """The limits as the drain's command line takes them."""

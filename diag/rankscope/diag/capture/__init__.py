@@ -9,6 +9,7 @@ ranks are found nor what their stacks mean.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ from rankscope.diag import proc
 from rankscope.diag.capture.answers import Folders
 from rankscope.diag.capture.connections import ConnectionTables
 from rankscope.diag.capture.guard import Guard
+from rankscope.diag.capture.locks import remove_stale
 from rankscope.diag.capture.plan import BACKENDS, GONE, Backend
 from rankscope.diag.capture.process import Captured, Toolbox, capture_process, find_tools
 from rankscope.diag.capture.record import KEPT_ENTRIES, Recorded, read_recorded
@@ -33,12 +35,15 @@ CAPTURE_TOOLS: Final = frozenset({"py-spy", "pystack"})
 """The kernel's names of the tools that hold a process while they read it."""
 MAX_CHILDREN: Final = 16
 NOT_SAMPLED: Final = f"not sampled: more than {MAX_CHILDREN} child processes"
+LONGEST_HOLD: Final = 2.0
+"""Seconds that a rank may stand still for a look that nobody asked for: C++ frames take 0.02-0.4 s, and on a
+busy machine many times that (measured: 6.8 s)."""
 _MAX_LISTED: Final = 64
 _MAX_PARALLEL: Final = 16
 _Asked = TypeVar("_Asked")
 _Answer = TypeVar("_Answer")
 
-__all__ = ["CAPTURE_TOOLS", "MAX_CHILDREN", "Target", "capture_ranks"]
+__all__ = ["CAPTURE_TOOLS", "LONGEST_HOLD", "MAX_CHILDREN", "Target", "capture_ranks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,7 @@ def capture_ranks(
     native: bool = False,
     local_variables: bool = False,
     blocking: bool = True,
+    longest_hold: float = math.inf,
     record: bool = True,
     kept_entries: int = KEPT_ENTRIES,
     pyspy: str | None = None,
@@ -92,6 +98,7 @@ def capture_ranks(
         native: ask for C++ frames (each rank is stopped for 0.02-0.4 s instead of 1-12 ms).
         local_variables: ask for local variables.
         blocking: whether a rank may be stopped while it is read; a stack read without may be torn.
+        longest_hold: seconds after which a tool that stops a rank is ended, whatever else it may take.
         record: ask torch's server in each rank for its flight record and wait counters (1-30 ms a rank).
         kept_entries: newest operations of the record that are kept.
         pyspy: path of py-spy; found beside this Python or on ``PATH`` by default.
@@ -114,6 +121,7 @@ def capture_ranks(
             native=native,
             local_variables=local_variables,
             blocking=blocking,
+            longest_hold=longest_hold,
             backends=backends,
             guard=guard,
             slow=slow,
@@ -130,6 +138,8 @@ def capture_ranks(
         others = frozenset(target.pid for target in targets) | {os.getpid()} if children else None
         tables = ConnectionTables()
         finished = [_finished(one, others, tables) for one in seen]
+        if blocking:
+            remove_stale()  # after the looks: nobody stands still for it
         return _with_children(finished, tools=tools, deadline=deadline)
 
 
@@ -148,7 +158,7 @@ def _in_parallel(
         running = [pool.submit(task, one) for one in asked]
         wait(running)  # woken once: this thread would want the interpreter from those that start tools
         return [one.result() for one in running]
-    except BaseException:
+    except BaseException:  # Ctrl-C above all: whatever it was, it is raised again
         if guard is not None:
             guard.cancel()
         raise

@@ -1,8 +1,9 @@
 """A second look, with native frames and local variables, at ranks whose Python stacks alone cannot tell.
 
 A rank in ``work.wait()``, in P2P or in DDP's backward may show no frame of torch.distributed at all; the C++
-frames do. They cost a pause of 0.02-0.4 s, so they are taken only of the ranks that are named. Which those
-are, and what the stacks mean, is not known here.
+frames do. They cost a pause of 0.02-0.4 s, so they are taken only of the ranks that are named, and a tool
+that takes longer than ``LONGEST_HOLD`` is ended: nobody asked for this look. Which ranks those are, and what
+the stacks mean, is not known here.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from rankscope.diag.capture import Target, capture_ranks
+from rankscope.diag.capture import LONGEST_HOLD, Target, capture_ranks
 from rankscope.diag.model import JobSnapshot, RankSnapshot
 
 _LEAST_SECONDS: Final = 0.5
@@ -26,6 +27,7 @@ def look_closer(
     *,
     deadline: float,
     native: bool = True,
+    longest_hold: float = LONGEST_HOLD,
     pyspy: str | None = None,
 ) -> JobSnapshot:
     """Take the stacks of some ranks again, with local variables, and native frames.
@@ -35,6 +37,7 @@ def look_closer(
         ranks: global ranks of this host that it cannot tell.
         deadline: ``time.monotonic()`` at which it must be over.
         native: whether C++ frames are needed: without, a look takes 10 ms.
+        longest_hold: seconds after which a tool that stops a rank is ended.
         pyspy: path of py-spy; found by default.
 
     Returns:
@@ -53,6 +56,7 @@ def look_closer(
         children=False,
         native=native,
         local_variables=True,
+        longest_hold=longest_hold,
         record=False,
         pyspy=pyspy,
         backends=("py-spy", "pystack"),

@@ -63,13 +63,43 @@ def process_lock(pid: int, *, deadline: float, folder: Path | None = None) -> Ge
         os.close(fd)
 
 
+def remove_stale(folder: Path | None = None) -> None:
+    """Remove the locks of processes that are gone: whoever is killed while it holds one leaves its file.
+
+    Each is taken first, so that nobody who holds one, or is about to, loses it. Never waits, never raises.
+
+    Args:
+        folder: where the lock files lie, ``lock_folder()`` by default.
+    """
+    private = str(folder or lock_folder())
+    with contextlib.suppress(OSError):
+        _check_private(private)
+        for name in os.listdir(private):  # noqa: PTH208 - as the rest: strings
+            pid = name.removesuffix(".lock")
+            if pid.isdecimal() and not os.path.lexists(f"/proc/{pid}"):
+                _remove_if_free(f"{private}/{name}")
+
+
+def _remove_if_free(path: str) -> None:
+    with contextlib.suppress(OSError):
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_still(path, fd):
+                os.unlink(path)  # noqa: PTH108
+        finally:
+            os.close(fd)
+
+
 def _make_private(folder: str) -> None:
-    try:
-        found = os.lstat(folder)
-    except FileNotFoundError:
+    if not os.path.lexists(folder):
         with contextlib.suppress(FileExistsError):
             os.mkdir(folder, mode=0o700)  # noqa: PTH102
-        found = os.lstat(folder)
+    _check_private(folder)
+
+
+def _check_private(folder: str) -> None:
+    found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
         raise PermissionError(f"{folder} is not a private folder of this user")
 

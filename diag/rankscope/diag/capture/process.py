@@ -7,6 +7,7 @@ cannot be read: the answer is a reason. It must not know what a rank is.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -55,6 +56,7 @@ class Toolbox:
         native: whether to ask for C++ frames (stops the process for 0.02-0.4 s).
         local_variables: whether to ask for local variables.
         blocking: whether the process may be stopped while it is read.
+        longest_hold: seconds after which a tool that stops it is ended, counted from the tool's start.
         backends: those that may be used.
         guard: looks after tools should this process be killed, ``None`` for nobody.
         slow: remembers tools that do not answer, ``None`` for nobody.
@@ -66,6 +68,7 @@ class Toolbox:
     native: bool = False
     local_variables: bool = False
     blocking: bool = True
+    longest_hold: float = math.inf
     backends: Sequence[Backend] = BACKENDS
     guard: Guard | None = None
     slow: SlowTools | None = None
@@ -204,16 +207,17 @@ class _Look:
 
     def _try(self, step: Step, *, is_last: bool) -> _Outcome:
         if step.tool == "faulthandler":
-            return self._ask(step, self._limit(is_last=is_last))
+            return self._ask(step, self._limit(step, is_last=is_last))
         return self._run(step, is_last=is_last)
 
-    def _limit(self, *, is_last: bool) -> float:
+    def _limit(self, step: Step, *, is_last: bool) -> float:
         now = time.monotonic()
         left = max(0.0, self._deadline - now)
-        return now + min(self._tools.timeout, left if is_last else left * _SHARE)
+        held = self._tools.longest_hold if step.blocking else math.inf
+        return now + min(self._tools.timeout, held, left if is_last else left * _SHARE)
 
     def _run(self, step: Step, *, is_last: bool) -> _Outcome:
-        now, limit = time.monotonic(), self._limit(is_last=is_last)
+        now, limit = time.monotonic(), self._limit(step, is_last=is_last)
         guard, held = self._tools.guard, step.blocking and not self._was_stopped
         over = (
             partial(guard.over, held=self._facts.pid if held else 0, held_since=self._facts.start_ticks)
@@ -228,7 +232,7 @@ class _Look:
         if was_ended and step.blocking and not self._was_stopped:
             release(self._facts.pid, self._facts.start_ticks, tool=step.tool)
         if run.code is None or given_up:
-            return _Outcome(reason=f"{step.tool} did not answer in {limit - now:.3g} s", cannot_stop=True)
+            return _Outcome(reason=self._silence(step, limit - now), cannot_stop=True)
         if run.code != 0:
             return self._explain(step.tool, run.stderr)
         if proc.start_ticks(self._facts.pid) not in {self._facts.start_ticks, None}:
@@ -236,6 +240,11 @@ class _Look:
         # A process that ended right after it was read keeps its stacks: they are its last evidence.
         read = read_pyspy if step.tool == "py-spy" else read_pystack
         return _Outcome(*read(run.stdout, pid=self._facts.pid))
+
+    def _silence(self, step: Step, seconds: float) -> str:
+        text = f"{step.tool} did not answer in {seconds:.3g} s"
+        held = step.blocking and seconds >= self._tools.longest_hold
+        return f"{text} and was ended, so that the process runs on" if held else text
 
     def _command(self, step: Step) -> list[str]:
         if step.tool == "py-spy":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rankscope.diag.classify.catalogue import Catalogue, load_catalogue
+from rankscope.diag.classify.deciding import Reader
 from rankscope.diag.classify.diagnose import communicating_ranks, diagnose
 from rankscope.diag.classify.loops import gil_keepers, looping_ranks
 from rankscope.diag.classify.slow_limits import Slowdown, SlowLook
@@ -10,6 +11,7 @@ from rankscope.diag.classify.unclear import messaging_ranks, unclear_ranks
 
 __all__ = [
     "Catalogue",
+    "Reader",
     "SlowLook",
     "Slowdown",
     "communicating_ranks",

@@ -15,13 +15,15 @@ from rankscope.watchdog.limits import (
     BUSY_CPU_SHARE,
     BUSY_IO_RATE,
     CAPTURE_SWITCHES,
+    HELD_CPU_SHARE,
     QUIET_CPU_SHARE,
     QUIET_SWITCH_RATE,
 )
+from rankscope.watchdog.situation import main_share
 
 ActivityLevel = Literal["frozen", "quiet", "ticking", "busy", "unknown"]
 
-QUIET_IO: Final = 1.0  # bytes/s; the probe's own page costs none, a blocked read none: who prints is awake
+_QUIET_IO: Final = 1.0  # bytes/s; the probe's own page costs none, a blocked read none: who prints is awake
 
 SILENT: Final = "silent"  # in place of a state letter
 FROZEN_STATES: Final = {
@@ -90,13 +92,17 @@ def _io_between(before: ProcessFacts, after: ProcessFacts) -> int:
     return after.io_bytes - before.io_bytes - before.look_bytes
 
 
-def measure(earlier: RankSnapshot | None, latest: RankSnapshot, *, other_threads: bool) -> Activity:
+def measure(
+    earlier: RankSnapshot | None, latest: RankSnapshot, *, other_threads: bool, main_idles: bool = False
+) -> Activity:
     """Compare two snapshots of one rank.
 
     Args:
         earlier: the first snapshot, ``None`` when there was one only.
         latest: the second.
         other_threads: whether the rank has threads, besides the main and auxiliary ones, whose CPU counts.
+        main_idles: whether the main thread is in a loop that serves others, and served none at both looks:
+            what such a loop takes (Ray's: 60 switches a second, 41 % of a core on a busy machine) is no work.
     """
     state = frozen_state(earlier, latest)
     if state is not None:
@@ -108,16 +114,21 @@ def measure(earlier: RankSnapshot | None, latest: RankSnapshot, *, other_threads
     seconds = after.time - before.time
     if seconds <= 0:
         return UNKNOWN
-    cpu = (_main_cpu(after) - _main_cpu(before)) / seconds
     io = _io_between(before, after) / seconds
     switches = after.voluntary_switches - before.voluntary_switches
-    stirred = switches > QUIET_SWITCH_RATE * seconds + CAPTURE_SWITCHES and not _is_held(earlier, latest)
+    wakes = not main_idles and switches > QUIET_SWITCH_RATE * seconds + CAPTURE_SWITCHES
+    held = wakes and _is_held(earlier, latest)
+    cpu = _main_share(before, after, seconds, held=held)
+    stirred = wakes and not held
     why = (
         f"main thread {100 * cpu:.0f} % CPU, {switches} voluntary switches, {io:.0f} B/s of I/O"
         f" in {seconds:.1f} s"
     )
+    if main_idles:
+        cpu, io, why = 0.0, 0.0, f"{why} (a loop that serves others)"
     others = (after.other_cpu_seconds - before.other_cpu_seconds) / seconds
-    quiet = cpu < QUIET_CPU_SHARE and io < QUIET_IO and not stirred
+    may_work = held and others >= HELD_CPU_SHARE  # the thread that holds the GIL
+    quiet = cpu < QUIET_CPU_SHARE and io < _QUIET_IO and not stirred and not may_work
     level: ActivityLevel = "quiet" if quiet else "ticking"
     if other_threads and others >= BUSY_CPU_SHARE:
         level, why = "busy", f"{why}; its other threads {100 * others:.0f} % CPU"
@@ -152,8 +163,9 @@ def _is_held(earlier: RankSnapshot, latest: RankSnapshot) -> bool:
     return not returned and beat_is_stale(earlier, latest)
 
 
-def _main_cpu(facts: ProcessFacts) -> float:
-    return facts.main_cpu_seconds + facts.main_run_delay_seconds
+def _main_share(before: ProcessFacts, after: ProcessFacts, seconds: float, *, held: bool = False) -> float:
+    delay = after.main_run_delay_seconds - before.main_run_delay_seconds
+    return main_share(after.main_cpu_seconds - before.main_cpu_seconds, delay, seconds, held=held)
 
 
 def _busy_child(earlier: RankSnapshot, latest: RankSnapshot, seconds: float) -> str | None:
@@ -168,9 +180,8 @@ def _busy_child(earlier: RankSnapshot, latest: RankSnapshot, seconds: float) -> 
             if child.pid not in known and earlier.facts and after.started > _unix_of(earlier):
                 return f"child process {child.pid} was started"
             continue
-        cpu = (
-            _main_cpu(after) + after.other_cpu_seconds - _main_cpu(before) - before.other_cpu_seconds
-        ) / seconds
+        others = (after.other_cpu_seconds - before.other_cpu_seconds) / seconds
+        cpu = _main_share(before, after, seconds) + others
         io = _io_between(before, after) / seconds
         if cpu >= BUSY_CPU_SHARE or io >= BUSY_IO_RATE:
             return f"child process {child.pid} {100 * cpu:.0f} % CPU, {io:.0f} B/s of I/O"

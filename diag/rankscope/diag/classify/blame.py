@@ -32,6 +32,8 @@ class Finding:
         culprits: those named; with verdict ``Unknown`` they are suspects.
         victims: ranks that wait, and for whom.
         location: the first culprit's line, or the common place.
+        is_tie: whether it names every side of one, as likely as each other.
+        since_step: the step since which the culprits are slow, ``None`` when that is not known.
     """
 
     verdict: Verdict
@@ -44,6 +46,8 @@ class Finding:
     victims: Mapping[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
     location: Location | None = None
     evidence: tuple[Evidence, ...] = ()
+    is_tie: bool = False
+    since_step: int | None = None
 
 
 def lower(confidence: Confidence, *, to: Confidence | None = None) -> Confidence:
@@ -229,5 +233,5 @@ def _as_loop(job: JobView, view: RankView) -> Cause:
     """A loop in Python, or one call in C that keeps the GIL."""
     cause = job.cause(view)
     seen = [one for look in job.samples for one in look.ranks if one.rank == view.rank]
-    in_c = in_one_c_call(seen, catalogue=job.catalogue, source_line=job.source_line)
+    in_c = in_one_c_call(seen, reader=job.reader)
     return Cause("native_gil" if in_c else "python_loop", cause.place, cause.location, cause.evidence)

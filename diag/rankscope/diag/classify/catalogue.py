@@ -55,6 +55,7 @@ class Catalogue:
     sleeps: tuple[re.Pattern[str], ...] = ()
     blocking: tuple[re.Pattern[str], ...] = ()
     _labels: dict[Frame, Label | None] = field(default_factory=dict, repr=False)
+    _serving: dict[Frame, bool] = field(default_factory=dict, repr=False)
     _user: dict[str, bool] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -193,7 +194,23 @@ class Catalogue:
             return True
         if thread.name and any(name.match(thread.name) for name in self.thread_names):
             return True
-        return any(pattern.matches(frame) for frame in thread.frames for pattern in self.thread_frames)
+        return any(map(self._serves_others, thread.frames))
+
+    def idles(self, frames: tuple[Frame, ...]) -> bool:
+        """Whether frames, leaf first, are those of a loop that serves others, and serves none just now."""
+        outside = itertools.dropwhile(
+            lambda frame: not (self._serves_others(frame) or self.is_user_code(frame)), frames
+        )
+        first = next(outside, None)
+        return first is not None and self._serves_others(first)
+
+    def _serves_others(self, frame: Frame) -> bool:
+        known = self._serving.get(frame)
+        if known is None:
+            if len(self._serving) >= _REMEMBERED:
+                self._serving.clear()
+            known = self._serving[frame] = any(pattern.matches(frame) for pattern in self.thread_frames)
+        return known
 
     def is_consequence(self, message: str) -> bool:
         """Whether a rank that ended with this message died of another rank's end.

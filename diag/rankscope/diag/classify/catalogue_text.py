@@ -21,7 +21,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-SCHEMA: Final = 1
+_SCHEMA: Final = 1
 LABELS: Final[tuple[str, ...]] = get_args(Label)
 _HEADER: Final = re.compile(r"^\s*\[{1,2}\s*([A-Za-z_][\w-]*)\s*\]{1,2}\s*(?:#\s*(.*?)\s*)?$")
 _COMMENT: Final = re.compile(r"^\s*#\s*(.*?)\s*$")
@@ -236,9 +236,9 @@ class _Reader:
         self._headings = headings(text)
 
     def check_schema(self, value: object) -> None:
-        if value != SCHEMA:
+        if value != _SCHEMA:
             what = f"schema {value!r} is not known"
-            self._add(self._line_of("schema"), what, f"this version reads schema = {SCHEMA}")
+            self._add(self._line_of("schema"), what, f"this version reads schema = {_SCHEMA}")
 
     def unknown_table(self, name: str) -> None:
         heading = next((one for one in self._headings if one.table == name), None)

@@ -6,30 +6,36 @@ the blocked calls or from NCCL's records; waits in collectives join in where seq
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from rankscope.diag.classify.blame import Finding, blame, calls, victim_evidence
+from rankscope.diag.classify.comparison import known_groups, site
 from rankscope.diag.classify.graph import graph_evidence, order_deadlock, peer_evidence
 from rankscope.diag.classify.view import JobView, waiting_ranks
 from rankscope.diag.classify.waits import Waits
 from rankscope.diag.classify.wording import join, name_ranks, verb, wait_phrase
+from rankscope.diag.model import Evidence
 
 
 def awaited_peers(job: JobView) -> Finding | None:
     """Rows 4 and 5. Where all chains of sends and receives end, when every wait has a known end."""
     if not job.peers or job.entered_new:
         return None
-    edges = {
+    known = {
         rank: job.waits.edges.get(rank, frozenset()) | job.peers.get(rank, frozenset())
         for rank in {*job.waits.edges, *job.peers}
     }
+    guessed = _by_elimination(job)
+    edges = {**known, **guessed}
     waits = Waits(edges=edges)
     victims = [view for view in job.of(edges) if view.alive]
     if any(view.activity.stirred for view in victims):
         return None  # their waits end and begin again
-    circle = waits.circle()
+    certain = Waits(edges=known).circle()
+    circle = certain or waits.circle()
     if circle:
-        return order_deadlock(job, waits, circle)
+        return order_deadlock(job, waits, circle, guessed=() if certain else _why(job, guessed))
     if any(view.rank not in edges for view in waiting_ranks(job)) and not _all_end_here(job, waits):
         return None  # it may wait for another: the stacks tell who is outside of all waits
     sinks = job.of(waits.sinks())
@@ -42,6 +48,39 @@ def awaited_peers(job: JobView) -> Finding | None:
     found = blame(job, away, victims, rule="4", evidence=graph_evidence(job, waits), numbered=False)
     ends = waits.ends()
     return replace(found, victims={view.rank: ends[view.rank] for view in victims})
+
+
+def _by_elimination(job: JobView) -> dict[int, frozenset[int]]:
+    """Whom ranks in a collective wait for that no number tells: the only ranks outside of it.
+
+    All but those who send and receive are in one and the same call, and no smaller group is known in which
+    they might be among themselves. Several in messages may be stages of a pipeline: they must be the fewer.
+    """
+    waiting = waiting_ranks(job)
+    if job.waits.known or len(waiting) < job.latest.world_size or known_groups(job):
+        return {}
+    outside = frozenset(job.peers)
+    inside = [view for view in waiting if view.rank not in outside]
+    sends = any(view.position is None or view.position.label == "p2p" for view in inside)
+    if sends or any(view.waiting != "communication" for view in inside):
+        return {}
+    if len({site(view) for view in inside}) != 1:
+        return {}
+    few = len(outside) == 1 or len(outside) < len(inside)
+    return {view.rank: outside for view in inside} if few else {}
+
+
+def _why(job: JobView, guessed: Mapping[int, frozenset[int]]) -> list[Evidence]:
+    """What the edges by elimination stand on."""
+    if not guessed:
+        return []
+    inside, outside = list(guessed), sorted(next(iter(guessed.values())))
+    call = job.of(inside)[0].call
+    text = (
+        f"{name_ranks(inside)} {verb(inside, 'is', 'are')} in one {call}, {name_ranks(outside)}"
+        f" {verb(outside, 'is', 'are')} not: by elimination they wait for {verb(outside, 'it', 'them')}"
+    )
+    return [Evidence("wait-for graph", text)]
 
 
 def _all_end_here(job: JobView, waits: Waits) -> bool:

@@ -12,6 +12,7 @@ from typing import Final
 
 from rankscope.diag.classify.catalogue import Catalogue, Label
 from rankscope.diag.classify.position import Position, innermost_user_frame
+from rankscope.diag.merge.groups import main_thread
 from rankscope.diag.merge.normalise import bare_function, portable_file, show_frame
 from rankscope.diag.model import ChildSnapshot, Evidence, Frame, RankSnapshot
 
@@ -53,7 +54,7 @@ def follow(rank: RankSnapshot, position: Position, catalogue: Catalogue) -> Foll
 
     Of several, one that is stopped comes first, then one in the user's own code, then the lowest pid.
     """
-    if not waits_for_children(position):
+    if not _waits_for_children(position):
         return None
     found: list[tuple[tuple[bool, bool, int], Followed]] = []
     for child in rank.children:
@@ -66,7 +67,7 @@ def follow(rank: RankSnapshot, position: Position, catalogue: Catalogue) -> Foll
     return min(found, key=lambda one: one[0])[1] if found else None
 
 
-def waits_for_children(position: Position) -> bool:
+def _waits_for_children(position: Position) -> bool:
     """Whether the rank may wait for a child process: a loader's, a pool's, a command's, one at its exit."""
     if position.label in _WAITS:
         # A data set called in the rank itself waits for no child; the wait for a command may be its line.
@@ -111,7 +112,7 @@ def _above_the_user(position: Position) -> list[Frame]:
 
 def _own_frames(child: ChildSnapshot, catalogue: Catalogue) -> tuple[Frame, ...]:
     """What the child does itself, without what it has from its parent; empty when that is not known."""
-    main = next((thread for thread in child.threads if thread.is_main), None)
+    main = main_thread(child)
     own: list[Frame] = []
     for frame in main.frames if main is not None else ():
         if bare_function(frame.function) in _ROOTS and not catalogue.is_user_code(frame):
@@ -122,7 +123,7 @@ def _own_frames(child: ChildSnapshot, catalogue: Catalogue) -> tuple[Frame, ...]
 
 def _library_frame(own: tuple[Frame, ...], child: ChildSnapshot) -> Frame | None:
     """Where a worker stands in a library, ``None`` when it waits for work or is no worker of Python's."""
-    main = next((thread for thread in child.threads if thread.is_main), None)
+    main = main_thread(child)
     if main is None or len(own) == len(main.frames):
         return None
     for frame in own:

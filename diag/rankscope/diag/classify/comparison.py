@@ -51,7 +51,7 @@ def site(view: RankView) -> Site:
     return position.call, position.path, position.user_frame.line if position.user_frame else 0
 
 
-def sites(views: Sequence[RankView]) -> dict[int, Site]:
+def _sites(views: Sequence[RankView]) -> dict[int, Site]:
     """Where ranks stand: lines only count where all are in one call by one path."""
     found = {view.rank: site(view) for view in views}
     if len({one[:2] for one in found.values()}) > 1:
@@ -130,7 +130,7 @@ def known_groups(job: JobView) -> list[frozenset[int]]:
 
 def _without_a_group(job: JobView, waiting: Sequence[RankView]) -> list[RankView]:
     """The ranks that stand together with no whole group of theirs; all, where no group is known."""
-    places = sites(waiting)
+    places = _sites(waiting)
     together: set[int] = set()
     for group in known_groups(job):
         if group.issubset(places) and len({places[rank] for rank in group}) == 1:
@@ -139,7 +139,7 @@ def _without_a_group(job: JobView, waiting: Sequence[RankView]) -> list[RankView
 
 
 def _split(views: Sequence[RankView], *, among: GroupKey | None = None) -> Minority | None:
-    places = sites(views)
+    places = _sites(views)
     counted = Counter(places.values()).most_common()
     if len(counted) < 2:  # noqa: PLR2004 - one site is no difference
         return None
@@ -151,14 +151,14 @@ def _split(views: Sequence[RankView], *, among: GroupKey | None = None) -> Minor
 
 def parting_evidence(odd: Sequence[RankView], rest: Sequence[RankView]) -> list[Evidence]:
     """Where the ways of ranks part: work of one rank alone shows as a call that the others do not make."""
-    text = parting(odd, rest)
+    text = _parting(odd, rest)
     if not text:
         return []
     ranks = [view.rank for view in odd]
     return [Evidence("stacks", text, ranks[0] if len(ranks) == 1 else None)]
 
 
-def parting(odd: Sequence[RankView], rest: Sequence[RankView]) -> str:
+def _parting(odd: Sequence[RankView], rest: Sequence[RankView]) -> str:
     """Where the way of the first odd rank parts from that of the first other, ``""`` where it does not."""
     if not odd or not rest:
         return ""

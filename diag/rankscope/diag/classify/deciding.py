@@ -8,13 +8,14 @@ DIAGNOSIS.md, "Collecting" (the deciding thread). It knows one rank at one time 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from msgspec.structs import replace as structs_replace
 
 from rankscope.diag.classify.catalogue import Catalogue, Label
 from rankscope.diag.classify.position import Position, SourceLine, innermost_user_frame, of_thread
+from rankscope.diag.merge.groups import main_thread
 from rankscope.diag.merge.normalise import bare_function
 from rankscope.diag.model import Frame, RankSnapshot, ThreadStack
 
@@ -26,21 +27,11 @@ _JOINS: Final = frozenset({"join", "result"})
 _WAITS_FOR_THREAD: Final[frozenset[Label]] = frozenset({"backward", "lock", "exit"})
 
 
-def read_position(
-    rank: RankSnapshot,
-    *,
-    catalogue: Catalogue,
-    source_line: SourceLine,
-    programs: Collection[Root] = (),
-    main_tells: bool = True,
-) -> Position | None:
-    """Where the rank stands, ``None`` without a stack that tells it.
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Reads where ranks of one job stand: all of them, at every look, by the same threads.
 
-    The main thread must be known: what other threads do is no rank's position. Of one whose dump was cut off,
-    a wait that is on the stack is known, but not that it waits in nothing.
-
-    Args:
-        rank: one rank at one time.
+    Attributes:
         catalogue: what frames mean.
         source_line: text of a line of a file.
         programs: what threads of other ranks that wait for ranks began in (``program_root``): there the
@@ -48,41 +39,63 @@ def read_position(
         main_tells: whether the main threads of the ranks differ. Where all poll in one place, what their
             program's threads do is all there is to compare.
     """
-    if not rank.threads:
-        lent = _lent_stack(rank)
-        return of_thread(lent, None, catalogue, source_line) if lent is not None else None
-    main = next((thread for thread in rank.threads if thread.is_main), None)
-    if main is None or not (main.frames or rank.facts):
-        return None
-    position = of_thread(main, _wchan(rank), catalogue, source_line)
-    if position.waiting in ("communication", "store"):
-        return position
-    if main.is_cut:
-        return None
-    others = [t for t in rank.threads if not t.is_main and not catalogue.is_auxiliary(t)]
-    found = [of_thread(thread, None, catalogue, source_line) for thread in others]
-    if not main_tells:
-        program = [one for one in found if program_root(one, catalogue) in programs]
-        return program[0] if len(program) == 1 else position
-    return _deciding(position, found, catalogue, programs)
 
+    catalogue: Catalogue
+    source_line: SourceLine
+    programs: frozenset[Root] = frozenset()
+    main_tells: bool = True
 
-def communicating_roots(
-    rank: RankSnapshot, *, catalogue: Catalogue, source_line: SourceLine
-) -> frozenset[Root]:
-    """What threads of the rank began in that are in a collective beside its main thread."""
-    others = (t for t in rank.threads if not t.is_main and not catalogue.is_auxiliary(t))
-    found = (of_thread(thread, None, catalogue, source_line) for thread in others)
-    roots = (program_root(one, catalogue) for one in found if one.waiting == "communication")
-    return frozenset(root for root in roots if root is not None)
+    def position(self, rank: RankSnapshot) -> Position | None:
+        """Where the rank stands, ``None`` without a stack that tells it.
+
+        The main thread must be known: what other threads do is no rank's position. Of one whose dump was cut
+        off, a wait that is on the stack is known, but not that it waits in nothing.
+        """
+        if not rank.threads:
+            lent = _lent_stack(rank)
+            return self._of(lent) if lent is not None else None
+        main = main_thread(rank)
+        if main is None or not (main.frames or rank.facts):
+            return None
+        position = of_thread(main, _wchan(rank), self.catalogue, self.source_line)
+        if position.waiting in ("communication", "store"):
+            return position
+        if main.is_cut:
+            return None
+        found = self.others(rank)
+        if not self.main_tells:
+            program = [one for one in found if program_root(one, self.catalogue) in self.programs]
+            return program[0] if len(program) == 1 else position
+        return _deciding(position, found, self.catalogue, self.programs)
+
+    def holder(self, rank: RankSnapshot) -> Position | None:
+        """The thread beside its main thread that keeps the GIL and does not run, ``None`` without one."""
+        found = (one for one in self.others(rank) if one.thread.holds_gil and one.thread.active is False)
+        return next(found, None)
+
+    def main_idles(self, rank: RankSnapshot) -> bool:
+        """Whether its main thread is in a loop that serves others, and serves none at the moment."""
+        main = main_thread(rank)
+        return main is not None and self.catalogue.idles(main.frames)
+
+    def others(self, rank: RankSnapshot) -> list[Position]:
+        """Where the threads beside its main thread stand, auxiliary ones left out."""
+        threads = (t for t in rank.threads if not t.is_main and not self.catalogue.is_auxiliary(t))
+        return [self._of(thread) for thread in threads]
+
+    def _of(self, thread: ThreadStack) -> Position:
+        return of_thread(thread, None, self.catalogue, self.source_line)
 
 
 def _deciding(
     position: Position, found: list[Position], catalogue: Catalogue, programs: Collection[Root]
 ) -> Position:
     """The main thread, or the one that it waits for or that keeps it from running."""
-    waits_for_thread = _waits_for_thread(position, catalogue)
-    joins = waits_for_thread and _joins(position)
+    idles = catalogue.idles(
+        position.thread.frames
+    )  # a framework's loop has the main thread, the program another
+    waits_for_thread = idles or _waits_for_thread(position, catalogue)
+    joins = idles or (waits_for_thread and _joins(position))
     if waits_for_thread:
         for other in found:
             if other.waiting == "communication":
@@ -97,25 +110,26 @@ def _deciding(
     program = [other for other in workers if program_root(other, catalogue) in programs]
     if len(program) == 1:
         return program[0]
-    return _of_the_worker(position, workers, catalogue, joins=joins)
-
-
-def _of_the_worker(main: Position, workers: list[Position], catalogue: Catalogue, *, joins: bool) -> Position:
-    """The program may run in a thread while the main thread only joins it, or waits for an event of it.
-
-    A thread in a wait for other ranks decides. Else, where the main thread joins one, the only one that runs,
-    or the only one there is. What a queue or a lock waits for, no stack tells: a reporter that sleeps
-    between two turns is there in most processes.
-    """
     waiting = next((one for one in workers if one.waiting is not None), None)
     if waiting is not None:
         return waiting
-    leaf = main.leaf
-    if not workers or main.label == "exit" or leaf is None or catalogue.label(leaf) != "lock":
+    if not (idles or _waits_in_a_lock(position, catalogue)):
+        return position
+    return _of_the_worker(position, workers, joins=joins, has_one=idles or _joins_a_thread(position))
+
+
+def _of_the_worker(main: Position, workers: list[Position], *, joins: bool, has_one: bool) -> Position:
+    """The program may run in a thread while the main thread only joins it, or waits for an event of it.
+
+    None of the threads waits for other ranks. Where the main thread joins one, the only one that runs
+    decides, or the only one there is. What a queue or a lock waits for, no stack tells: a reporter that
+    sleeps between two turns is there in most processes.
+    """
+    if not workers:
         return main
     if joins:
         active = [one for one in workers if one.thread.active]
-        plain = workers if _joins_a_thread(main) else []
+        plain = workers if has_one else []
         only = next((some for some in (active, plain) if len(some) == 1), None)
         return only[0] if only else replace(main, for_thread=True)
     # One that sleeps or waits for its turn holds nothing up.
@@ -129,6 +143,11 @@ def program_root(position: Position, catalogue: Catalogue) -> Root | None:
         return None
     outermost = innermost_user_frame(position.thread.frames[::-1], catalogue)
     return (_function(outermost), outermost.file.rpartition("/")[2]) if outermost else None
+
+
+def _waits_in_a_lock(position: Position, catalogue: Catalogue) -> bool:
+    leaf = position.leaf
+    return position.label != "exit" and leaf is not None and catalogue.label(leaf) == "lock"
 
 
 def _joins(position: Position) -> bool:

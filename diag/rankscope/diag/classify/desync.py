@@ -20,7 +20,7 @@ from rankscope.diag.model import Collective, Confidence, Evidence, Location
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class _Split:
     """One number under which members called different things.
 
     Attributes:
@@ -52,7 +52,7 @@ def different_collectives(job: JobView) -> Finding | None:
     splits = [
         (_began(split), key, split)
         for key in sorted(blocked)
-        if (split := first_split(job.told.entries.get(key, {}), after=_left_behind(job, key))) is not None
+        if (split := _first_split(job.told.entries.get(key, {}), after=_left_behind(job, key))) is not None
     ]
     if not splits:
         return None
@@ -88,6 +88,7 @@ def different_collectives(job: JobView) -> Finding | None:
             *parting_evidence(job.of(odd), job.of(waiting)),
             *pair_evidence(job),
         ),
+        is_tie=split.is_tie,
     )
 
 
@@ -104,7 +105,7 @@ def _left_behind(job: JobView, key: GroupKey) -> int:
     return min((one.completed for one in job.told.groups.get(key, {}).values()), default=-1)
 
 
-def first_split(members: Mapping[int, Mapping[int, Collective]], *, after: int = -1) -> Split | None:
+def _first_split(members: Mapping[int, Mapping[int, Collective]], *, after: int = -1) -> _Split | None:
     """The lowest number of one group under which the records of its members differ.
 
     Args:
@@ -122,7 +123,7 @@ def first_split(members: Mapping[int, Mapping[int, Collective]], *, after: int =
     for seq in sorted(by_seq):
         sides = _sides({rank: signature(call) for rank, call in by_seq[seq].items()})
         if len(sides) > 1:
-            return Split(seq, sides, by_seq[seq])
+            return _Split(seq, sides, by_seq[seq])
     return None
 
 
@@ -144,5 +145,5 @@ def _by_size(ranks: Sequence[int]) -> tuple[int, int]:
     return -len(ranks), min(ranks)
 
 
-def _began(split: Split) -> int:
+def _began(split: _Split) -> int:
     return min(call.created_ns for call in split.calls.values())

@@ -109,6 +109,7 @@ def diagnose(
         incident=incident,
         unknown_frames=_unknown(job),
         would_change=would_change(job, found),
+        since_step=found.since_step,
     )
 
 

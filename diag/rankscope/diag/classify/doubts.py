@@ -13,7 +13,7 @@ from rankscope.diag.classify.blame import Finding
 from rankscope.diag.classify.view import JobView
 from rankscope.diag.classify.wording import name_ranks, verb
 
-Doubt = Callable[[JobView, Finding], str]
+_Doubt = Callable[[JobView, Finding], str]
 
 
 def would_change(job: JobView, found: Finding) -> str:
@@ -56,8 +56,8 @@ def _runs_again(_job: JobView, found: Finding) -> str:
     return f"{_who(found)} running again: another process state, or any counter that moves"
 
 
-def _other_majority(job: JobView, found: Finding) -> str:
-    if _is_tie(job, found):
+def _other_majority(_job: JobView, found: Finding) -> str:
+    if found.is_tie:
         return "the program: which of the two calls comes next there, both sides are as likely"
     return (
         f"the program: should it make the call of {_who(found)} there, the others are the ones that strayed"
@@ -108,7 +108,7 @@ def _moves(_job: JobView, found: Finding) -> str:
     return f"{_who(found)} moving on by {_verb(found, 'itself', 'themselves')}"
 
 
-_DOUBTS: Final[dict[str, Doubt]] = {
+_DOUBTS: Final[dict[str, _Doubt]] = {
     "1": _ended,
     "2": _runs_again,
     "3": _other_majority,
@@ -121,10 +121,6 @@ _DOUBTS: Final[dict[str, Doubt]] = {
     "10": _one_leaves,
     "11": _arrives,
 }
-
-
-def _is_tie(job: JobView, found: Finding) -> bool:
-    return len(found.culprits) >= job.latest.world_size
 
 
 def _who(found: Finding) -> str:

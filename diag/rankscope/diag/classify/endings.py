@@ -12,7 +12,7 @@ from typing import Final
 
 from rankscope.diag.classify.blame import Finding, calls, lower, victim_evidence
 from rankscope.diag.classify.view import JobView, RankView, away_ranks, waiting_ranks
-from rankscope.diag.classify.wording import end_phrase, join, name_ranks, verb, wait_phrase
+from rankscope.diag.classify.wording import end_phrase, ends_phrase, join, name_ranks, verb, wait_phrase
 from rankscope.diag.model import Confidence, Evidence, ExitFacts, Kind, Location
 
 _SIGTERM: Final = -15
@@ -65,7 +65,7 @@ def _failed(job: JobView, failed: Sequence[RankView]) -> Finding:
         confidence=confidence,
         rule="1",
         summary=join(
-            *(f"rank {rank} {ended[rank]}" for rank in first),
+            ends_phrase({rank: ended[rank] for rank in first}),
             f"{name_ranks(others)} ended after it" if others else "",
             wait_phrase(calls(waiting), for_whom=first),
         ),

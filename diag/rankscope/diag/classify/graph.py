@@ -6,14 +6,14 @@ and from sends and receives whose peer is known. Source: DIAGNOSIS.md, "Naming t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
-from rankscope.diag.classify.blame import Finding, calls, pair_evidence, victim_evidence
+from rankscope.diag.classify.blame import Finding, calls, lower, pair_evidence, victim_evidence
 from rankscope.diag.classify.view import JobView
 from rankscope.diag.classify.waits import OpenCollective, Waits
 from rankscope.diag.classify.wording import join, name_ranks, verb, wait_phrase
-from rankscope.diag.model import Evidence
+from rankscope.diag.model import Confidence, Evidence
 
 _SHOWN: Final = 6  # edges of a circle in a summary
 _LISTED: Final = 64  # edges in the evidence: beyond it nobody reads
@@ -57,8 +57,17 @@ def peer_evidence(job: JobView) -> list[Evidence]:
     ]
 
 
-def order_deadlock(job: JobView, waits: Waits, circle: Collection[int]) -> Finding:
-    """Row 5. Ranks that wait for each other in a circle, edge by edge."""
+def order_deadlock(
+    job: JobView, waits: Waits, circle: Collection[int], *, guessed: Sequence[Evidence] = ()
+) -> Finding:
+    """Row 5. Ranks that wait for each other in a circle, edge by edge.
+
+    Args:
+        job: the job.
+        waits: with all edges.
+        circle: the ranks that wait for each other.
+        guessed: why some of the edges are believed that nothing shows, which lowers the confidence.
+    """
     ranks = tuple(sorted(circle))
     inside = {rank: tuple(sorted(waits.edges[rank].intersection(ranks))) for rank in ranks}
     edges = [
@@ -67,11 +76,12 @@ def order_deadlock(job: JobView, waits: Waits, circle: Collection[int]) -> Findi
     ]
     others = [view for view in job.of(waits.edges) if view.rank not in circle]
     causes = [job.cause(view) for view in job.of(ranks)]
+    confidence: Confidence = "high" if job.paired and job.rhythm_known else "medium"
     return Finding(
         verdict="RankNonCommHang",
         kind="order_deadlock",
         severity="warning",
-        confidence="high" if job.paired and job.rhythm_known else "medium",
+        confidence=lower(confidence) if guessed else confidence,
         rule="5",
         summary=join(
             "a circle of waits: " + ", ".join(edges[:_SHOWN]) + ", ..." * (len(edges) > _SHOWN),
@@ -82,6 +92,7 @@ def order_deadlock(job: JobView, waits: Waits, circle: Collection[int]) -> Findi
         location=next((cause.location for cause in causes if cause.location), None),
         evidence=(
             *(Evidence("wait-for graph", edge) for edge in edges[:_LISTED]),
+            *guessed,
             *victim_evidence(job.of(ranks)),
             *seq_evidence(job)[:_LISTED],
             *peer_evidence(job)[:_LISTED],

@@ -169,7 +169,9 @@ def _kind(
     if hint is not None:
         word = Evidence("name", f"the word in {position.place} suggests {hint.replace('_', ' ')}", rank.rank)
         return _KIND_OF[hint], word
-    for label in (spoken, position.label, catalogue.wchan_label(wchan) if at_leaf else None):
+    # What a wait for other ranks sleeps in is the kernel's lock, too.
+    slept_in = catalogue.wchan_label(wchan) if at_leaf and position.waiting is None else None
+    for label in (spoken, position.label, slept_in):
         if label is not None and label in _KIND_OF:
             return _KIND_OF[label], _wchan_fact(rank, wchan)
     if _runs_python(suspect, position, at_leaf=at_leaf):

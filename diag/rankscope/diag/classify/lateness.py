@@ -59,7 +59,6 @@ class Lateness:
             the collective itself takes counts for both. 0 when that cannot be told.
         since_seq: the first collective of the row that they were late in; -1 when they were late from the
             beginning of what the record has.
-        since_ns: its time by their clock, 0 when it is not known.
     """
 
     key: GroupKey
@@ -71,7 +70,6 @@ class Lateness:
     share: float
     factor: float = 0.0
     since_seq: int = -1
-    since_ns: int = 0
 
     @property
     def rank(self) -> int:
@@ -189,6 +187,8 @@ def _arrivals(calls: Calls) -> _Arrivals:
     ranks = sorted(calls)
     most = min(_MOST, _MOST_CALLS // len(ranks))
     common = sorted(set[int].intersection(*(set(of_rank) for of_rank in calls.values())))[-most:]
+    if len(common) < LEAST_COLLECTIVES:
+        return _Arrivals((), {}, (), ())  # they tell nothing
     seqs = [seq for seq in common if all(calls[rank][seq].created_ns > 0 for rank in ranks)]
     return _Arrivals(
         seqs,
@@ -365,4 +365,4 @@ def _with_onset(late: Lateness, arrivals: _Arrivals, nodes: Mapping[int, str]) -
         begin = index
     if begin <= distance:
         return late
-    return replace(late, since_seq=arrivals.seqs[begin], since_ns=arrivals.times[late.rank][begin])
+    return replace(late, since_seq=arrivals.seqs[begin])

@@ -5,21 +5,22 @@ It judges nothing; what it puts together is described in ``view``.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from rankscope.diag.classify.activity import measure, same_process
+from rankscope.diag.classify.activity import beat_is_stale, measure, same_process
 from rankscope.diag.classify.catalogue import Catalogue
-from rankscope.diag.classify.deciding import Root, communicating_roots, program_root, read_position
+from rankscope.diag.classify.deciding import Reader
 from rankscope.diag.classify.loops import looping_ranks
 from rankscope.diag.classify.peers import peer_of, recorded_peers
-from rankscope.diag.classify.position import SourceLine
+from rankscope.diag.classify.position import Position, SourceLine, same_place
+from rankscope.diag.classify.readers import reader_of
 from rankscope.diag.classify.records import Told, open_call, read_groups
 from rankscope.diag.classify.slow_limits import SlowLook
 from rankscope.diag.classify.stretch import newest_stretch
 from rankscope.diag.classify.view import JobView, RankView, cannot_run, has_ended
 from rankscope.diag.classify.waits import Waits, advanced, entered, read_waits
+from rankscope.diag.merge.own_frames import without_own_frames
 from rankscope.diag.model import JobSnapshot, RankSnapshot
 
 
@@ -35,9 +36,9 @@ def look(
     slow: SlowLook | None = None,
 ) -> JobView:
     """Put a pair of snapshots side by side, of whole looks the newest that belong together."""
-    stretch = newest_stretch((first, second), samples, catalogue=catalogue, source_line=source_line)
-    (first, second), samples = stretch.pair, stretch.samples
-    latest, earlier = (second, first) if second is not None else (first, None)
+    first = without_own_frames(first)
+    second = without_own_frames(second) if second is not None else None
+    samples = tuple(map(without_own_frames, samples))
     remembered: dict[tuple[str, int], str | None] = {}
 
     def line_of(file: str, line: int) -> str | None:
@@ -45,22 +46,18 @@ def look(
             remembered[file, line] = source_line(file, line)
         return remembered[file, line]
 
+    newest = sorted((second or first).ranks, key=lambda rank: rank.rank)
+    reader = reader_of(newest, catalogue, line_of)
+    stretch = newest_stretch((first, second), samples, reader=reader)
+    (first, second), samples = stretch.pair, stretch.samples
+    latest, earlier = (second, first) if second is not None else (first, None)
     old = {rank.rank: rank for rank in earlier.ranks} if earlier else {}
-    ordered = sorted(latest.ranks, key=lambda rank: rank.rank)
-    views = [_rank_view(rank, old.get(rank.rank), catalogue, line_of) for rank in ordered]
-    programs, main_tells = _programs(views, catalogue), True
-    if not programs and _in_one_place(views):
-        programs, main_tells = _beside_main(ordered, catalogue, line_of), False
-    if programs:
-        views = [
-            _rank_view(rank, old.get(rank.rank), catalogue, line_of, programs, main_tells=main_tells)
-            for rank in ordered
-        ]
+    views = [_rank_view(rank, old.get(rank.rank), reader) for rank in newest]
     if stretch.history:
-        views = [_with_looks_between(view, samples, catalogue, line_of) for view in views]
+        views = [_with_looks_between(view, samples, reader) for view in views]
     settled = tuple(_settle(views))
     elsewhere = {view.rank for view in settled if view.gone or _is_elsewhere(view)}
-    loops = looping_ranks(samples, catalogue=catalogue, source_line=line_of)
+    loops = looping_ranks(samples, reader=reader)
     told = read_groups(latest.ranks, world_size=latest.world_size)
     spinning = {rank for rank in loops if loops[rank] == "user"}
     return JobView(
@@ -70,8 +67,7 @@ def look(
         told=told,
         waits=_read_waits(told, latest.world_size, settled, elsewhere, loops=spinning),
         peers=_read_peers(latest, settled, catalogue),
-        catalogue=catalogue,
-        source_line=line_of,
+        reader=reader,
         loops=loops,
         samples=samples,
         silent_seconds=silent_seconds,
@@ -118,27 +114,13 @@ def _read_waits(
     return with_spinning if sinks and still.issuperset(sinks) else waits
 
 
-def _rank_view(
-    rank: RankSnapshot,
-    old: RankSnapshot | None,
-    catalogue: Catalogue,
-    source_line: SourceLine,
-    programs: Collection[Root] = (),
-    *,
-    main_tells: bool = True,
-) -> RankView:
+def _rank_view(rank: RankSnapshot, old: RankSnapshot | None, reader: Reader) -> RankView:
     if old is not None and not _same(old, rank):
         old = None
-    read = functools.partial(
-        read_position,
-        catalogue=catalogue,
-        source_line=source_line,
-        programs=programs,
-        main_tells=main_tells,
-    )
-    position, before = read(rank), read(old) if old is not None else None
-    others = any(not thread.is_main and not catalogue.is_auxiliary(thread) for thread in rank.threads)
-    activity = measure(old, rank, other_threads=others)
+    position, before = _positions(rank, old, reader)
+    others = any(not thread.is_main and not reader.catalogue.is_auxiliary(thread) for thread in rank.threads)
+    idles = all(reader.main_idles(one) for one in (old, rank) if one is not None)
+    activity = measure(old, rank, other_threads=others, main_idles=idles)
     inside = open_call(rank.record)
     waiting = position.waiting if position else None
     return RankView(
@@ -154,38 +136,36 @@ def _rank_view(
     )
 
 
-def _with_looks_between(
-    view: RankView, samples: Sequence[JobSnapshot], catalogue: Catalogue, source_line: SourceLine
-) -> RankView:
+def _positions(
+    rank: RankSnapshot, old: RankSnapshot | None, reader: Reader
+) -> tuple[Position | None, Position | None]:
+    """Where it stands and stood: in the thread that keeps the GIL at both looks, if there is one.
+
+    Its main thread may stand in a collective: that may be over since, but without the GIL it does not come
+    out of it. At one look any thread may have the GIL for a moment, unless the probe has waited for it.
+    """
+    position, before = reader.position(rank), reader.position(old) if old is not None else None
+    if position is None or position.waiting is None:
+        return position, before
+    holder = reader.holder(rank)
+    if holder is None:
+        return position, before
+    if old is None:
+        return (holder if beat_is_stale(rank) else position), None
+    earlier = reader.holder(old)
+    keeps = earlier is not None and same_place(earlier, holder)
+    return (holder, earlier) if keeps else (position, before)
+
+
+def _with_looks_between(view: RankView, samples: Sequence[JobSnapshot], reader: Reader) -> RankView:
     """What whole looks between the pair's show: a loop comes back to where it was."""
     between = [one for sample in samples for one in sample.ranks if one.rank == view.rank]
-    places = (read_position(one, catalogue=catalogue, source_line=source_line) for one in between)
+    places = map(reader.position, between)
     position = view.position
     return replace(
         view,
         strayed=position is not None and any(one is not None and one.path != position.path for one in places),
     )
-
-
-def _programs(views: Iterable[RankView], catalogue: Catalogue) -> set[Root]:
-    """What threads began in that wait for ranks in place of their main threads."""
-    waiting = [view.position for view in views if view.position is not None and view.waiting is not None]
-    return {root for position in waiting if (root := program_root(position, catalogue)) is not None}
-
-
-def _in_one_place(views: Sequence[RankView]) -> bool:
-    """Whether the main threads of several ranks all stand in one function, in no wait for others."""
-    paths = {view.position.path if view.position is not None else None for view in views}
-    return len(views) > 1 and len(paths) == 1 and all(view.waiting is None for view in views)
-
-
-def _beside_main(ranks: Sequence[RankSnapshot], catalogue: Catalogue, source_line: SourceLine) -> set[Root]:
-    """What threads began in that are in a collective on some ranks."""
-    return {
-        root
-        for rank in ranks
-        for root in communicating_roots(rank, catalogue=catalogue, source_line=source_line)
-    }
 
 
 def _is_elsewhere(view: RankView) -> bool:

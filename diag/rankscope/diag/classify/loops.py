@@ -12,9 +12,7 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 from rankscope.diag.classify.activity import beat_is_stale, same_process
-from rankscope.diag.classify.catalogue import Catalogue
-from rankscope.diag.classify.deciding import read_position
-from rankscope.diag.classify.position import SourceLine
+from rankscope.diag.classify.deciding import Reader
 from rankscope.diag.model import Frame, JobSnapshot, RankSnapshot
 
 # DIAGNOSIS.md, decision 8: GIL owned in 19 of 20 samples, minor faults below 100/s.
@@ -30,9 +28,7 @@ Loop = Literal["user", "library"]
 """Whose code stood at the leaf: always the user's, or a library's at times (a training loop does too)."""
 
 
-def looping_ranks(
-    samples: Sequence[JobSnapshot], *, catalogue: Catalogue, source_line: SourceLine
-) -> dict[int, Loop]:
+def looping_ranks(samples: Sequence[JobSnapshot], *, reader: Reader) -> dict[int, Loop]:
     """The sampled ranks that look like an endless Python loop, and of which sort.
 
     The first and the last sample also bound the window over which memory and I/O must have been flat.
@@ -41,7 +37,7 @@ def looping_ranks(
     found: dict[int, Loop] = {}
     for rank in ranks:
         seen = [one for sample in samples for one in sample.ranks if one.rank == rank]
-        loop = loop_of(seen, catalogue=catalogue, source_line=source_line)
+        loop = _loop_of(seen, reader)
         if loop is not None and _flat(seen[0], seen[-1]):
             found[rank] = loop
     return found
@@ -54,13 +50,13 @@ def gil_keepers(samples: Sequence[JobSnapshot]) -> frozenset[int]:
     return frozenset(one for one in ranks if beat_is_stale(*seen[one]))
 
 
-def loop_of(seen: Sequence[RankSnapshot], *, catalogue: Catalogue, source_line: SourceLine) -> Loop | None:
+def _loop_of(seen: Sequence[RankSnapshot], reader: Reader) -> Loop | None:
     """Whether one rank owned the GIL in the same function of the user's in nearly every sample."""
     looked = 0
     places: Counter[tuple[str, str]] = Counter()
     at_leaf = 0
     for one in seen:
-        position = read_position(one, catalogue=catalogue, source_line=source_line) if one.threads else None
+        position = reader.position(one) if one.threads else None
         if position is None:
             continue
         looked += 1
@@ -73,12 +69,12 @@ def loop_of(seen: Sequence[RankSnapshot], *, catalogue: Catalogue, source_line: 
     return "user" if at_leaf >= _SHARE * looked else "library"
 
 
-def in_one_c_call(seen: Sequence[RankSnapshot], *, catalogue: Catalogue, source_line: SourceLine) -> bool:
+def in_one_c_call(seen: Sequence[RankSnapshot], *, reader: Reader) -> bool:
     """Whether looks with C++ frames show one rank in the same C function all along, below the same line.
 
     A loop in Python comes back to the interpreter between two calls.
     """
-    positions = [read_position(one, catalogue=catalogue, source_line=source_line) for one in seen]
+    positions = [reader.position(one) for one in seen]
     inside = [
         {frame.function for frame in itertools.takewhile(_is_native, one.thread.frames)}
         for one in positions

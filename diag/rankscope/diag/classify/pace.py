@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 
 from rankscope.diag.classify.activity import UNKNOWN
 from rankscope.diag.classify.blame import Finding
-from rankscope.diag.classify.deciding import read_position
 from rankscope.diag.classify.kinds import Cause, Suspect, cause_of
 from rankscope.diag.classify.slow_limits import (
     LEAST_DIFFERENCE,
@@ -72,7 +71,7 @@ def rank_looks(job: JobView) -> dict[int, RankLooks]:
     found: dict[int, list[Suspect]] = {view.rank: [] for view in job.ranks}
     for snapshot in all_looks(job):
         for one in snapshot.ranks:
-            position = read_position(one, catalogue=job.catalogue, source_line=job.source_line)
+            position = job.reader.position(one)
             if position is not None and one.rank in found:
                 found[one.rank].append(Suspect(one, None, position, UNKNOWN))
     return {rank: RankLooks(rank, tuple(looks), tuple(map(_inside, looks))) for rank, looks in found.items()}
@@ -87,9 +86,14 @@ def _inside(one: Suspect) -> bool:
     return one.position.waiting is not None
 
 
+def are_enough(looks: Mapping[int, RankLooks]) -> bool:
+    """Whether there are several ranks to compare, each seen often enough."""
+    return len(looks) > 1 and all(len(one.looks) >= LEAST_SLOW_LOOKS for one in looks.values())
+
+
 def least_inside(looks: Mapping[int, RankLooks]) -> int | None:
     """The rank that is in communication less than each other one, by more than chance; ``None`` for none."""
-    if len(looks) < 2 or min(len(one.looks) for one in looks.values()) < LEAST_SLOW_LOOKS:  # noqa: PLR2004
+    if not are_enough(looks):
         return None
     slow, *others = sorted(looks.values(), key=lambda one: one.share)
     return slow.rank if all(_is_less(slow, one) for one in others) else None
@@ -123,21 +127,18 @@ def more_than_others(job: JobView, ranks: Collection[int], looks: Mapping[int, R
     count = sum(len(looks[rank].looks) for rank in ranks if rank in looks)
     if not own or not count:
         return None
-    share = {where: times / count for where, times in Counter(map(_function, own)).items()}
-    for where in share:
-        share[where] -= _usual_share(job, ranks, looks, where)
-    return _shown(own, max(share, key=lambda where: share[where]))
-
-
-def _usual_share(
-    job: JobView, ranks: Collection[int], looks: Mapping[int, RankLooks], where: _Function
-) -> float:
-    others = [one for rank, one in looks.items() if rank not in ranks and one.looks]
-    shares = [
-        sum(_function(cause) == where for cause in causes_outside(job, one)) / len(one.looks)
-        for one in others
+    others = [
+        (Counter(map(_function, causes_outside(job, one))), len(one.looks))
+        for rank, one in looks.items()
+        if rank not in ranks and one.looks
     ]
-    return statistics.median(shares) if shares else 0.0
+
+    def excess(where: _Function) -> float:
+        usual = statistics.median(times[where] / of for times, of in others) if others else 0.0
+        return here[where] / count - usual
+
+    here = Counter(map(_function, own))
+    return _shown(own, max(here, key=excess))
 
 
 def common_place(causes: Sequence[Cause]) -> Cause | None:
@@ -182,6 +183,8 @@ def least_in_communication(job: JobView, *, stands: bool = False) -> Finding | N
     if job.slow is not None or job.stretch.stands != stands or not job.paired or job.unseen:
         return None
     if any(view.gone or view.frozen for view in job.ranks):
+        return None
+    if len(all_looks(job)) < LEAST_LOOKS:
         return None
     looks = rank_looks(job)
     if len(looks) < 2 or min(len(one.looks) for one in looks.values()) < LEAST_LOOKS:  # noqa: PLR2004 - a pair

@@ -20,7 +20,7 @@ from rankscope.diag.model import Collective, FlightRecord, GroupProgress, RankSn
 GroupKey = tuple[str, int]
 """Torch's name of a group and the hash of its members, 0 when they are unknown."""
 
-DEFAULT_GROUP: Final = "default_pg"  # torch's description of the group that holds every rank
+_DEFAULT_GROUP: Final = "default_pg"  # torch's description of the group that holds every rank
 _RACE: Final = 16  # so far behind the newest number a call may be recorded, when several threads call
 
 
@@ -176,10 +176,10 @@ class _Recorded:
 
     def standing(self, world_size: int) -> Standing:
         status = self.status
-        is_default = status is not None and status.description == DEFAULT_GROUP
+        is_default = status is not None and status.description == _DEFAULT_GROUP
         size = len(self.members) or (world_size if is_default else 0)
         newest = self.newest
-        ended = max((seq for seq, entry in self.entries.items() if entry.is_completed), default=-1)
+        ended = max([seq for seq, entry in self.entries.items() if entry.is_completed], default=-1)
         if status is None or status.enqueued < 0 or self.counts_peers:
             # Without a status of its own, what is older than the first open entry is taken for done.
             opened = [seq for seq in self.entries if seq > ended]
@@ -230,7 +230,7 @@ class _Names:
                     hashed = self._hash(one.members)
                     if of_name.get(hashed) is None:
                         of_name[hashed] = frozenset(one.members)
-                if one.description == DEFAULT_GROUP and one.name:
+                if one.description == _DEFAULT_GROUP and one.name:
                     self.default.add(one.name)
 
     def key(self, name: str, members: int | tuple[int, ...], rank: int) -> GroupKey:
@@ -271,7 +271,7 @@ def _add_members_that_called_nothing(
     silent = {rank.rank for rank in ranks if _record_is_complete(rank.record) and not _page(rank)}
     for key, members in groups.items():
         expected = names.members(key, world_size) or frozenset()
-        for rank in sorted(expected & silent - members.keys()):
+        for rank in sorted(expected.difference(members) & silent):  # few groups are as large as the job
             if (key, rank) not in lost:
                 members[rank] = Standing(len(expected), -1, -1)
 
@@ -297,6 +297,7 @@ def _sized(
         if not size and everyone_told and max(one.completed for one in members.values()) > 0:
             size = len(members)
         sized[key] = {
-            rank: Standing(size, one.enqueued, one.completed) for rank, one in sorted(members.items())
+            rank: one if one.size == size else Standing(size, one.enqueued, one.completed)
+            for rank, one in sorted(members.items())
         }
     return sized

@@ -11,12 +11,12 @@ from typing import Final
 
 from rankscope.diag.classify.blame import Finding, calls, pair_evidence, unseen_phrase, victim_evidence
 from rankscope.diag.classify.chains import awaited_peers
-from rankscope.diag.classify.common import common_place, start_up
 from rankscope.diag.classify.desync import different_collectives
 from rankscope.diag.classify.endings import process_gone
 from rankscope.diag.classify.frozen import all_stopped, frozen_ranks
 from rankscope.diag.classify.graph import seq_evidence
 from rankscope.diag.classify.motion import moved_before, nobody_waits, something_advanced, still_moving
+from rankscope.diag.classify.one_place import common_place
 from rankscope.diag.classify.pace import least_in_communication
 from rankscope.diag.classify.sequences import entered_not_finished, missing_from_collective
 from rankscope.diag.classify.slowness import slow_job, straggler
@@ -25,6 +25,7 @@ from rankscope.diag.classify.stacks import (
     different_calls,
     off_communication,
 )
+from rankscope.diag.classify.start_up import start_up
 from rankscope.diag.classify.swallowed import swallowed_packets
 from rankscope.diag.classify.view import JobView, RankView, away_ranks, waiting_ranks
 from rankscope.diag.classify.wording import join, stand_phrase, verb, wait_phrase
@@ -57,12 +58,12 @@ RULES: Final[tuple[Rule, ...]] = (
 
 def apply_rules(job: JobView) -> Finding:
     """The first rule that fires; what only may hang, and moved before, may be slow."""
-    found = next((found for rule in RULES if (found := rule(job)) is not None), None) or not_known(job)
+    found = next((found for rule in RULES if (found := rule(job)) is not None), None) or _not_known(job)
     slow = least_in_communication(job, stands=True) if found.verdict == "Unknown" else None
     return slow or found
 
 
-def not_known(job: JobView) -> Finding:
+def _not_known(job: JobView) -> Finding:
     """The honest end: what was seen, and what is missing."""
     waiting, away = waiting_ranks(job), away_ranks(job)
     if not any(view.seen for view in job.ranks):

@@ -20,7 +20,7 @@ from rankscope.diag.model import Confidence
 from rankscope.watchdog.limits import BUSY_FLOOR, LIBRARY_LOOP_LIMIT
 
 # NCCL's default time-out: who spins in a wait for its GPU that long waits for something that does not come.
-DEVICE_LIMIT: Final = 600.0
+_DEVICE_LIMIT: Final = 600.0
 _CANNOT_TELL: Final[frozenset[Running]] = frozenset({"python", "pauses", "unknown"})
 
 Manner = Literal["still", "loops", "ticking", "caught", "gil", "device", "overdue"]
@@ -81,7 +81,7 @@ def _by_manner(
     still = [view for view in sinks if view.activity.level in ("quiet", "frozen")]
     if still:
         return "still", still
-    looping = loops_in_python(job) if busy else frozenset[int]()
+    looping = _loops_in_python(job) if busy else frozenset[int]()
     loops = [view for view in busy if view.rank in looping]
     if loops:
         return "loops", loops
@@ -98,7 +98,7 @@ def _by_manner(
     if caught:
         return None if any(view.moved for view in caught) else ("caught", caught)
     on_device = [view for view in busy if waits_for_device(view)]
-    if on_device and silent >= DEVICE_LIMIT:
+    if on_device and silent >= _DEVICE_LIMIT:
         return "device", on_device
     return ("overdue", busy) if busy and job.overdue else None
 
@@ -119,7 +119,7 @@ def waits_for_device(view: RankView) -> bool:
     return same_place(before, now) and not view.strayed
 
 
-def loops_in_python(job: JobView) -> frozenset[int]:
+def _loops_in_python(job: JobView) -> frozenset[int]:
     """Ranks that quick samples show in one endless Python loop (DIAGNOSIS.md, decision 8)."""
     silent = job.silent_seconds or 0.0
     return frozenset(

@@ -82,13 +82,6 @@ are off by a tenth)."""
 OPEN_SHARE: Final = 0.5
 """Of the looks that found a collective open: in one group so often, and in no other, means that group."""
 
-# ---- a connection that swallows packets -------------------------------------------------------------------
-
-DEAD_RETRIES: Final = 3
-"""Timeouts in a row without an answer: 1.4 s at least on Linux (0.2 s, doubled each time)."""
-DEAD_RETRIES_ONCE: Final = 5
-"""The same where there is one look only: 6 s."""
-
 
 @dataclass(frozen=True, slots=True)
 class Slowdown:
@@ -115,6 +108,8 @@ class SlowLook:
 
     Attributes:
         slowdown: what is known of the job's pace, ``None`` when nobody watched it.
+        named: ranks that were found slow already since it began: it began with these.
     """
 
     slowdown: Slowdown | None = None
+    named: frozenset[int] = frozenset()

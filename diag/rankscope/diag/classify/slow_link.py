@@ -13,10 +13,9 @@ from typing import Final
 from rankscope.diag.classify.blame import Finding, calls
 from rankscope.diag.classify.lateness import waiting_share
 from rankscope.diag.classify.links import Link, read_links, shared_by, shown_pairs
-from rankscope.diag.classify.pace import RankLooks, all_looks, share_evidence
+from rankscope.diag.classify.pace import RankLooks, all_looks, are_enough, share_evidence
 from rankscope.diag.classify.slow_limits import (
     INSIDE_ALL,
-    LEAST_SLOW_LOOKS,
     LINK_SHARE,
     LINK_TIMES,
     MOST_WAITING,
@@ -33,7 +32,7 @@ _CLEARLY: Final = 1.5
 
 def slow_link(job: JobView, looks: Mapping[int, RankLooks]) -> Finding | None:
     """Row S2, of a job that moves and in which nobody is late."""
-    if job.unseen or len(looks) < 2 or any(len(one.looks) < LEAST_SLOW_LOOKS for one in looks.values()):  # noqa: PLR2004
+    if job.unseen or not are_enough(looks):
         return None
     if any(one.share < INSIDE_ALL for one in looks.values()):
         return None
@@ -64,7 +63,7 @@ def _communication_grew(job: JobView, looks: Mapping[int, RankLooks]) -> bool:
     Outside of it no more than that, and none of it in waiting for whoever comes last this time: the records
     show that all come together.
     """
-    slowdown = job.slow.slowdown if job.slow is not None else None
+    slowdown = job.slowdown
     if slowdown is None or any(
         one.share * slowdown.now < slowdown.before or (1 - one.share) * slowdown.now > slowdown.before
         for one in looks.values()
@@ -75,7 +74,7 @@ def _communication_grew(job: JobView, looks: Mapping[int, RankLooks]) -> bool:
 
 
 def _grew_clearly(job: JobView) -> bool:
-    slowdown = job.slow.slowdown if job.slow is not None else None
+    slowdown = job.slowdown
     return slowdown is not None and slowdown.now >= _CLEARLY * slowdown.before
 
 
@@ -109,7 +108,7 @@ def _finding(
 ) -> Finding:
     least = min(one.share for one in looks.values())
     what = f"communication is slow: every rank is in it in {100 * least:.0f} % of the looks or more"
-    slowdown = job.slow.slowdown if job.slow is not None else None
+    slowdown = job.slowdown
     pace = f", {slowdown.now:.2g} s a step since step {slowdown.since_step}" if slowdown is not None else ""
     if slow:
         where = f"bytes are held up between ranks {shown_pairs([link.pair for link in slow])}"

@@ -18,13 +18,13 @@ from rankscope.diag.classify.pace import RankLooks, least_inside, more_than_othe
 from rankscope.diag.classify.records import last_call
 from rankscope.diag.classify.slow_limits import (
     LEAST_COLLECTIVES,
-    LEAST_SLOW_LOOKS,
     STARVED_CPU,
     STARVED_SHARE,
     STARVED_TIMES,
 )
 from rankscope.diag.classify.view import JobView
 from rankscope.diag.classify.wording import KIND_WORDS, join, name_ranks, verb
+from rankscope.diag.collective_steps import step_at
 from rankscope.diag.model import Confidence, Evidence, RankSnapshot
 
 _CONTRADICTS = 0.1
@@ -50,8 +50,7 @@ def slow_rank(job: JobView, looks: Mapping[int, RankLooks]) -> Finding | None:
     ranks = late.ranks if late is not None else _by_stacks(job, looks)
     if not ranks or _contradicted(ranks, looks):
         return None
-    enough = all(len(one.looks) >= LEAST_SLOW_LOOKS for one in looks.values())
-    agrees = enough and least_inside(looks) in ranks if len(ranks) == 1 else False
+    agrees = len(ranks) == 1 and least_inside(looks) in ranks
     slow = _Slow(
         ranks=ranks,
         node=late.node if late is not None else "",
@@ -150,7 +149,7 @@ def _finding(job: JobView, slow: _Slow, looks: Mapping[int, RankLooks]) -> Findi
         confidence=slow.confidence,
         rule="S1",
         summary=join(
-            f"{_who(slow)} {verb(slow.ranks, 'is', 'are')} slow{_times(slow)}{_since(job, slow.late)}",
+            f"{_who(slow)} {verb(slow.ranks, 'is', 'are')} slow{_times(slow)}{_since(job, slow)}",
             where,
             f"{name_ranks(victims)} {verb(victims, 'waits', 'wait')} for {verb(slow.ranks, 'it', 'them')}"
             f"{_how_much(slow.late)}",
@@ -158,6 +157,7 @@ def _finding(job: JobView, slow: _Slow, looks: Mapping[int, RankLooks]) -> Findi
         culprits=slow.ranks,
         victims=dict.fromkeys(victims, slow.ranks),
         location=cause.location,
+        since_step=_since_step(job, slow),
         evidence=(*_evidence(job, slow), *cause.evidence, *share_evidence(looks), *_counters(job)),
     )
 
@@ -186,8 +186,8 @@ def _how_much(late: Lateness | None) -> str:
     return f" {100 * late.share:.0f} % of the time" if late is not None else ""
 
 
-def _since(job: JobView, late: Lateness | None) -> str:
-    step = since_step(job, late)
+def _since(job: JobView, slow: _Slow) -> str:
+    step, late = _since_step(job, slow), slow.late
     if step is not None:
         return f", since about step {step}"
     if late is not None and late.since_seq >= 0:
@@ -195,13 +195,19 @@ def _since(job: JobView, late: Lateness | None) -> str:
     return ""
 
 
-def since_step(job: JobView, late: Lateness | None) -> int | None:
-    """The step at which it began: by the record's numbers where the page counts steps, else by the pace."""
+def _since_step(job: JobView, slow: _Slow) -> int | None:
+    """The step at which it began: by the record's numbers where the page counts steps, else by the pace.
+
+    The job's pace tells only of the first who was slow: another that joined in, or took over, began later.
+    """
+    late = slow.late
     if late is not None and late.since_seq >= 0:
         step = _step_of(job, late)
         if step is not None:
             return step
-    return job.slow.slowdown.since_step if job.slow is not None and job.slow.slowdown is not None else None
+    if job.slow is None or job.slow.slowdown is None or not job.slow.named <= set(slow.ranks):
+        return None
+    return job.slow.slowdown.since_step
 
 
 def _step_of(job: JobView, late: Lateness) -> int | None:
@@ -211,11 +217,12 @@ def _step_of(job: JobView, late: Lateness) -> int | None:
         if before is None or before.progress is None or now.progress is None:
             continue
         numbers = [_enqueued(one, late.key[0]) for one in (before, now)]
-        steps = now.progress.step - before.progress.step
-        if steps <= 0 or None in numbers or not (numbers[1] or 0) > (numbers[0] or 0):
+        first, last = numbers
+        if first is None or last is None:
             continue
-        a_step = ((numbers[1] or 0) - (numbers[0] or 0)) / steps
-        return max(0, round(now.progress.step - ((numbers[1] or 0) - late.since_seq) / a_step))
+        step = step_at(late.since_seq, (before.progress.step, now.progress.step), (first, last))
+        if step is not None:
+            return step
     return None
 
 
@@ -241,7 +248,7 @@ def _evidence(job: JobView, slow: _Slow) -> list[Evidence]:
 
 def pace_evidence(job: JobView) -> list[Evidence]:
     """What is known of the job's pace."""
-    slowdown = job.slow.slowdown if job.slow is not None else None
+    slowdown = job.slowdown
     if slowdown is None:
         return []
     text = f"steps take {slowdown.now:.3g} s since step {slowdown.since_step}, {slowdown.before:.3g} s before"

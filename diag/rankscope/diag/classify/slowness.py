@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rankscope.diag.classify.blame import Finding
-from rankscope.diag.classify.common_slow import common_cause
 from rankscope.diag.classify.kinds import recorded_location
 from rankscope.diag.classify.lateness import late_fact, latest_rank
 from rankscope.diag.classify.pace import RankLooks, all_looks, rank_looks, share_evidence
 from rankscope.diag.classify.records import group_name, last_call
+from rankscope.diag.classify.slow_alike import common_cause
 from rankscope.diag.classify.slow_link import slow_link
 from rankscope.diag.classify.slow_rank import slow_rank
 from rankscope.diag.classify.view import JobView
@@ -35,9 +35,7 @@ def slow_job(job: JobView) -> Finding | None:
 def _moves(job: JobView, looks: Mapping[int, RankLooks]) -> bool:
     """Whether it still moved in the second half of the looks: one that has come to a stop is no slow one."""
     snapshots = all_looks(job)
-    if len(snapshots) > 2 and advanced(snapshots[len(snapshots) // 2].ranks, job.latest.ranks) is not None:  # noqa: PLR2004
-        return True
-    if len(snapshots) == 2 and job.progress is not None:  # noqa: PLR2004 - a pair
+    if advanced(snapshots[(len(snapshots) - 1) // 2].ranks, job.latest.ranks) is not None:
         return True
     return any(one.left_a_wait(since=len(one.looks) // 2) for one in looks.values())
 

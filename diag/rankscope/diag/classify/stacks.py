@@ -1,7 +1,7 @@
 """Rules about stacks: who stands outside of the communication that others wait in (rows 7 to 9).
 
 Source: DIAGNOSIS.md, "Naming the culprit". They are what is left without sequence numbers, as in dumps and
-for P2P, which gloo does not number. Rules 10 and 11 are in ``common``.
+for P2P, which gloo does not number. Rule 10 is in ``one_place``, rule 11 in ``start_up``.
 """
 
 from __future__ import annotations
@@ -63,16 +63,16 @@ def _in_the_store(job: JobView, waiting: Sequence[RankView]) -> Finding | None:
 def different_calls(job: JobView) -> Finding | None:
     """Row 9. All in communication at different call sites: the minority went another way."""
     waiting = _all_that_wait(job)
-    if not waiting or any(view.position and view.position.label == "p2p" for view in waiting):
-        return None
-    found = minority(job, waiting)
-    if found is None:
+    found = minority(job, waiting) if waiting else None
+    messaging = [view for view in waiting if view.position and view.position.label == "p2p"]
+    if found is None or (messaging and not _is_one_call_without(messaging, found)):
         return None
     causes = {view.rank: job.cause(view) for view in found.odd}
     rest = [view for view in waiting if view not in found.odd]
     ops = {place[0] for place in found.sites.values()}
     # Root and others may call one collective from two lines by right, but not two operations.
-    sure = len(ops) > 1 and (found.among is not None or _one_group(job))
+    # Nor need whoever waits for a message come to what the others are in.
+    sure = len(ops) > 1 and not messaging and (found.among is not None or _one_group(job))
     return Finding(
         verdict="RankNonCommHang",
         kind="desync",
@@ -92,7 +92,16 @@ def different_calls(job: JobView) -> Finding | None:
             *parting_evidence(found.odd, found.rest),
             *pair_evidence(job),
         ),
+        is_tie=found.is_tie,
     )
+
+
+def _is_one_call_without(messaging: Sequence[RankView], found: Minority) -> bool:
+    """Whether all others are in one call of a collective: stages of a pipeline stand in messages by right."""
+    others = [view for view in (*found.odd, *found.rest) if view not in messaging]
+    if found.is_tie:
+        return len(messaging) == len(others) == 1
+    return found.rest == tuple(others)
 
 
 def _where(found: Minority) -> str:

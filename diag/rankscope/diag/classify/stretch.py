@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from rankscope.diag.classify.catalogue import Catalogue
-from rankscope.diag.classify.deciding import read_position
-from rankscope.diag.classify.position import Position, SourceLine, same_place
+from rankscope.diag.classify.deciding import Reader
+from rankscope.diag.classify.position import Position, same_place
 from rankscope.diag.classify.waits import advanced, entered
 from rankscope.diag.model import JobSnapshot
 
@@ -23,8 +22,8 @@ _Places = dict[int, tuple[int, Position]]  # process and position by rank
 
 # A job that moves shows the same waits in several looks in a row, by chance or in a long step: the newest
 # stretch must be longer than that. Measured on a slow job of 3 ranks: 5 intervals in a row after 1.
-LEAST_LOOKS: Final = 3
-LONGER: Final = 6  # times as many intervals as the longest stretch before it has
+_LEAST_LOOKS: Final = 3
+_LONGER: Final = 6  # times as many intervals as the longest stretch before it has
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ class Stretch:
     @property
     def may_be_chance(self) -> bool:
         """Whether the job stood about as long before, and moved again."""
-        least = max(LEAST_LOOKS, LONGER * (self.before - 1) + 1)
+        least = max(_LEAST_LOOKS, _LONGER * (self.before - 1) + 1)
         return self.before > 0 and 1 < self.length < least
 
     @property
@@ -57,22 +56,19 @@ class Stretch:
         return self.before > 0 and self.length > 1 and not self.may_be_chance
 
 
-def newest_stretch(
-    pair: Pair, samples: tuple[JobSnapshot, ...], *, catalogue: Catalogue, source_line: SourceLine
-) -> Stretch:
+def newest_stretch(pair: Pair, samples: tuple[JobSnapshot, ...], *, reader: Reader) -> Stretch:
     """Choose among the looks of a dump; those of a live job are left as they are.
 
     Args:
         pair: first and last look.
         samples: looks between them.
-        catalogue: what frames mean.
-        source_line: text of a line of a file.
+        reader: reads where ranks stand.
     """
     first, last = pair
     if last is None or not samples or not _are_whole(first, *samples, last):
         return Stretch(pair, samples)
     looks = (first, *samples, last)
-    places = [_places(look, catalogue, source_line) for look in looks]
+    places = [_places(look, reader) for look in looks]
     moved = [
         _moved(now, then) or entered(old.ranks, new.ranks) or advanced(old.ranks, new.ranks) is not None
         for (now, then), (old, new) in zip(pairwise(places), pairwise(looks), strict=True)
@@ -87,8 +83,8 @@ def _are_whole(*looks: JobSnapshot) -> bool:
     return all(rank.facts is None for look in looks for rank in look.ranks)
 
 
-def _places(look: JobSnapshot, catalogue: Catalogue, source_line: SourceLine) -> _Places:
-    found = ((rank, read_position(rank, catalogue=catalogue, source_line=source_line)) for rank in look.ranks)
+def _places(look: JobSnapshot, reader: Reader) -> _Places:
+    found = ((rank, reader.position(rank)) for rank in look.ranks)
     return {rank.rank: (rank.pid, position) for rank, position in found if position is not None}
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from rankscope.diag.classify.position import Position, SourceLine, source_of
-from rankscope.diag.model import Kind, ProcessFacts
+from rankscope.diag.classify.position import Position, source_of
+from rankscope.diag.classify.view import JobView, RankView
+from rankscope.diag.model import Evidence, Kind
 
 _TEXT: Final = re.compile(r"""(?<![\w"'])[rbuf]{0,2}(["'])(?P<text>(?:(?!\1).){1,200})\1""")
 _KEY_CALL: Final = re.compile(r"\.\s*(?:get|wait|multi_get)\s*\(\s*\[?\s*(?P<rest>.*)")
@@ -33,14 +34,13 @@ _LONGEST: Final = 120
 _FILE_KINDS: Final[frozenset[Kind]] = frozenset({"checkpoint", "storage", "compile", "data_loading"})
 
 
-def thing_at(
-    position: Position | None, kind: Kind, *, source_line: SourceLine, facts: ProcessFacts | None = None
-) -> str:
+def thing_of(job: JobView, view: RankView, kind: Kind) -> str:
     """``the key "plan"``, ``the file /mnt/x.pt``, ``the lock cache_lock``; empty when nothing names it."""
+    position, facts = view.position, view.latest.facts
     if position is None:
         return ""
     frame = position.user_frame
-    text = (source_of(frame, source_line) if frame is not None else None) or ""
+    text = (source_of(frame, job.source_line) if frame is not None else None) or ""
     if kind in ("store_wait", "startup"):
         return _named("key", _key_in(text) or _variable(position, _KEYS))
     known = facts.blocked_in.partition(" ")[2] if facts is not None and position.thread.is_main else ""
@@ -50,6 +50,12 @@ def thing_at(
         found = _LOCK.search(text)
         return _named("lock", (found["with"] or found["acquired"]) if found else "") or _named("file", known)
     return ""
+
+
+def thing_evidence(view: RankView, thing: str) -> list[Evidence]:
+    """The same as evidence, where it is known."""
+    source = view.latest.source or "stack"
+    return [Evidence(source, f"what it waits for: {thing}", view.rank)] if thing else []
 
 
 def _named(noun: str, name: str) -> str:

@@ -12,11 +12,12 @@ from typing import Final
 from rankscope.diag.classify.catalogue import Catalogue
 from rankscope.diag.classify.position import Position
 from rankscope.diag.merge.normalise import bare_function, portable_file
+from rankscope.diag.merge.own_frames import HELD
 from rankscope.diag.model import Frame, UnknownFrame
 from rankscope.diag.ranks import fold_ranks
 
 _GLUE: Final = ("0x", "?", "Py", "_Py", "pybind11::", "cfunction_", "method_vectorcall", "vectorcall_")
-MOST: Final = 50
+_MOST: Final = 50
 """Kept: a job of one program shows a dozen."""
 
 
@@ -45,7 +46,7 @@ def unknown_frames(
             count=len(ranks[key]),
             ranks=fold_ranks(ranks[key]),
         )
-        for key in ordered[:MOST]
+        for key in ordered[:_MOST]
     )
 
 
@@ -55,7 +56,7 @@ def _passed_over(frames: Iterable[Frame], catalogue: Catalogue) -> list[Frame]:
     for frame in frames:
         if catalogue.label(frame) is not None or catalogue.is_user_code(frame):
             break
-        if not _is_of_the_c_library(frame, catalogue):
+        if frame is not HELD and not _is_of_the_c_library(frame, catalogue):
             passed.append(frame)
     return passed
 

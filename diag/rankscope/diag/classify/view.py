@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from rankscope.diag.classify.activity import SILENT, Activity, frozen_state
 from rankscope.diag.classify.catalogue import Catalogue
+from rankscope.diag.classify.deciding import Reader
 from rankscope.diag.classify.kinds import Cause, Suspect, cause_of
 from rankscope.diag.classify.loops import Loop
 from rankscope.diag.classify.position import (
@@ -18,7 +19,7 @@ from rankscope.diag.classify.position import (
     Waiting,
 )
 from rankscope.diag.classify.records import Told
-from rankscope.diag.classify.slow_limits import SlowLook
+from rankscope.diag.classify.slow_limits import Slowdown, SlowLook
 from rankscope.diag.classify.stretch import Stretch
 from rankscope.diag.classify.troubles import proves_gone, proves_stopped
 from rankscope.diag.classify.waits import OpenCollective, Waits
@@ -138,6 +139,7 @@ class JobView:
         told: what pages and records tell of process groups.
         waits: by sequence numbers.
         peers: whom each rank in a send or receive waits for, where that is known.
+        reader: reads where a rank stands, at any look.
         samples: looks between the pair's, in quick succession.
         loops: ranks that quick samples show in a Python loop, and in which sort.
         silent_seconds: how long a watcher has seen no progress, ``None`` when nobody watched.
@@ -154,8 +156,7 @@ class JobView:
     told: Told
     waits: Waits
     peers: Mapping[int, frozenset[int]]
-    catalogue: Catalogue
-    source_line: SourceLine
+    reader: Reader
     loops: Mapping[int, Loop]
     samples: tuple[JobSnapshot, ...] = ()
     silent_seconds: float | None = None
@@ -164,6 +165,21 @@ class JobView:
     progress: tuple[int, str] | None = None
     entered_new: bool = False
     slow: SlowLook | None = None
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """What frames mean."""
+        return self.reader.catalogue
+
+    @property
+    def source_line(self) -> SourceLine:
+        """Text of a line of a file."""
+        return self.reader.source_line
+
+    @property
+    def slowdown(self) -> Slowdown | None:
+        """How much longer steps take than this job's own did, ``None`` when that is not known."""
+        return self.slow.slowdown if self.slow is not None else None
 
     @property
     def rhythm_known(self) -> bool:
@@ -229,16 +245,16 @@ class JobView:
         return cause_of(view.suspect, catalogue=self.catalogue, source_line=self.source_line)
 
 
-def live_ranks(job: JobView) -> list[RankView]:
+def _live_ranks(job: JobView) -> list[RankView]:
     """Ranks with a stack that can run: neither gone nor frozen."""
     return [view for view in job.ranks if view.seen and not view.gone and not view.frozen]
 
 
 def waiting_ranks(job: JobView) -> list[RankView]:
     """Live ranks that wait for others."""
-    return [view for view in live_ranks(job) if view.waiting is not None]
+    return [view for view in _live_ranks(job) if view.waiting is not None]
 
 
 def away_ranks(job: JobView) -> list[RankView]:
     """Live ranks that wait for nobody."""
-    return [view for view in live_ranks(job) if view.waiting is None]
+    return [view for view in _live_ranks(job) if view.waiting is None]

@@ -28,6 +28,7 @@ KIND_WORDS: Final[dict[Kind, str]] = {
     "dead": "dead",
     "none": "",
 }
+NO_MINORITY: Final = "no minority: a common cause"
 _SHOWN_PLACES: Final = 4  # a line's worth
 # signal(7), Linux on x86-64 and arm64; the signals that end training processes.
 _SIGNALS: Final = {
@@ -117,6 +118,20 @@ def end_phrase(exit_facts: ExitFacts | None) -> str:
         words = f"ended with exit code {exit_facts.code}"
     message = exit_facts.message.strip() if exit_facts else ""
     return f"{words}: {message}" if message else words
+
+
+def ends_phrase(ends: Mapping[int, str]) -> str:
+    """``ranks 0-2 ended with exit code 1: ...``, ranks of one end together; ``ends`` as of ``end_phrase``."""
+    grouped: dict[str, list[int]] = {}
+    for rank in sorted(ends):
+        grouped.setdefault(ends[rank], []).append(rank)
+    return "; ".join(
+        f"{name_ranks(ranks)} {text if len(ranks) == 1 else _plural(text)}" for text, ranks in grouped.items()
+    )
+
+
+def _plural(text: str) -> str:
+    return f"were{text.removeprefix('was')}" if text.startswith("was ") else text
 
 
 def join(*parts: str) -> str:

@@ -14,9 +14,20 @@ from rankscope.diag.streams import answer, tell
 _SHOWN_INPUTS: Final = 3
 
 
+class _Speaker:
+    """In whose name lines are said; a process runs one command."""
+
+    name = "diag analyze"
+
+
+def speak_as(verb: str) -> None:
+    """Say what is said from now on in the name of a verb."""
+    _Speaker.name = f"diag {verb}"
+
+
 def say(text: str) -> None:
     """One line on stderr."""
-    tell(f"diag analyze: {inert(text)}\n")
+    tell(f"{_Speaker.name}: {inert(text)}\n")
 
 
 def say_lost(problems: Sequence[Problem], *, full: bool) -> None:

@@ -21,7 +21,7 @@ from rankscope.diag.commands.flags import VerbParser, named, seconds
 from rankscope.diag.doctor import Finding, Status
 from rankscope.diag.doctor.apart import Check, run_apart
 from rankscope.diag.model import SCHEMA
-from rankscope.diag.streams import answer
+from rankscope.diag.streams import answer, json_line
 
 SUMMARY = "is this host ready: can ranks be read, records be stored"
 EXIT_READY: Final = 0
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str]) -> int:
             _show(_lines(found, after=findings))
         findings += found
     if options.json:
-        _show(msgspec.json.encode(_answer(findings)).decode())
+        _show(json_line(_answer(findings)).rstrip("\n"))
     return exit_code(findings)
 
 

@@ -6,7 +6,7 @@ import argparse
 from typing import Final, NoReturn
 
 from rankscope.diag.errors import UsageError
-from rankscope.diag.live import INTERVAL
+from rankscope.diag.look_times import INTERVAL, TIMEOUT
 
 _LONGEST: Final = 86400.0
 """Seconds; nobody waits longer than a day for a look."""
@@ -64,7 +64,11 @@ def add_look_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--locals", action="store_true", help="local variables too")
     parser.add_argument(
-        "--timeout", type=seconds, default=20.0, metavar="S", help="seconds one look may take (default 20)"
+        "--timeout",
+        type=seconds,
+        default=TIMEOUT,
+        metavar="S",
+        help=f"seconds one look may take (default {TIMEOUT:g})",
     )
     parser.add_argument(
         "--interval",

@@ -18,8 +18,9 @@ from rankscope.diag import proc
 from rankscope.diag.discover.candidates import LOADER_WORKER, Candidate, Table, ancestors
 from rankscope.diag.discover.found import FoundJob, FoundRank
 from rankscope.diag.discover.namespaces import beyond_root, own_number
-from rankscope.diag.discover.rank_variables import RankIdentity, task_of
+from rankscope.diag.discover.rank_variables import RankIdentity
 from rankscope.watchdog import environment as names
+from rankscope.watchdog.nested import nested_rank, task_named
 
 _NO_RUN_ID: Final = "none"
 """What torchrun calls a job that was given no ``--rdzv-id``."""
@@ -152,15 +153,15 @@ def _meeting(variables: Mapping[str, str]) -> str:
 def _launched_by(candidate: Candidate, table: Table) -> int:
     """The process that launched it: its parent, or above the shells of the same MPI or Slurm task."""
     above = candidate.entry.parent
-    task = task_of(candidate.variables)
-    while task is not None and above in table and _is_shell_of(task, above):
+    task = task_named(candidate.variables)
+    while task and above in table and _is_shell_of(task, above):
         above = table[above].parent
     return above
 
 
-def _is_shell_of(task: tuple[str, str, str], pid: int) -> bool:
+def _is_shell_of(task: str, pid: int) -> bool:
     """Whether a process is part of a task but no Python program, which would have launched ranks itself."""
-    return proc.is_python(pid) is False and task_of(proc.environ(pid) or {}) == task
+    return proc.is_python(pid) is False and task_named(proc.environ(pid) or {}) == task
 
 
 def _job(job: str, candidates: list[Candidate]) -> FoundJob:
@@ -196,6 +197,9 @@ def _ranks_here(identity: RankIdentity, world_size: int) -> range:
 def _found_rank(candidate: Candidate) -> FoundRank:
     slot = candidate.variables.get(names.SLOT, "")
     answers = candidate.variables.get(names.ANSWERS, "")
+    nested = nested_rank(candidate.variables)
+    if nested is not None:
+        slot = str(nested.slot)
     return FoundRank(
         rank=candidate.identity.rank,
         pid=candidate.pid,

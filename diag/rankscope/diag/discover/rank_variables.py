@@ -8,13 +8,14 @@ an environment is inherited, so whether a process *is* the rank that its environ
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
 from rankscope.diag.ranks import MAX_RANKS
+from rankscope.watchdog.nested import nested_rank
 
 RUN_ID: Final = "TORCHELASTIC_RUN_ID"
 RESTART_COUNT: Final = "TORCHELASTIC_RESTART_COUNT"
@@ -29,13 +30,6 @@ _VARIABLES: Final = (
 )
 _SLURM_NODES: Final = ("SLURM_STEP_NUM_NODES", "1")
 _MAX_DIGITS: Final = 10
-# What a starter of tasks gives each task, and what tells its tasks from another's.
-_TASKS: Final = (
-    ("OMPI_COMM_WORLD_RANK", "PMIX_NAMESPACE"),
-    ("PMIX_RANK", "PMIX_NAMESPACE"),
-    ("PMI_RANK", "PMI_ID"),
-    ("SLURM_PROCID", "SLURM_JOB_ID"),
-)
 _TF_CHIEFS: Final = ("chief", "master")
 
 
@@ -74,7 +68,9 @@ class _TfConfig(msgspec.Struct, frozen=True):
 
 def identify(environment: Mapping[str, str]) -> RankIdentity | None:
     """The rank that an environment names, ``None`` for none."""
-    for rank_name, size_name, local_name, _here_name in _VARIABLES:
+    # A rank of mpirun below a worker of torch's agent has inherited that worker's variables.
+    sets = _VARIABLES if nested_rank(environment) is None else _VARIABLES[1:]
+    for rank_name, size_name, local_name, _here_name in sets:
         rank = _number(environment.get(rank_name))
         if rank is not None:
             world_size = _number(environment.get(size_name))
@@ -85,32 +81,25 @@ def identify(environment: Mapping[str, str]) -> RankIdentity | None:
                 restart_count=_number(environment.get(RESTART_COUNT)) or 0,
                 world_size=world_size,
                 local_rank=_number(environment.get(local_name)),
-                local_size=_local_size(environment, world_size),
+                local_size=_local_size(environment, world_size, sets),
             )
     config = environment.get("TF_CONFIG")
     return _identify_tensorflow(config) if config else None
 
 
-def _local_size(environment: Mapping[str, str], world_size: int | None) -> int | None:
+def _local_size(
+    environment: Mapping[str, str], world_size: int | None, sets: Sequence[tuple[str, str, str, str]]
+) -> int | None:
     """Ranks of the node, by the first that says so of a job of this size.
 
     A script under mpirun that sets ``RANK`` for torch sets nothing for the node.
     """
-    for _rank_name, size_name, _local_name, here_name in _VARIABLES:
+    for _rank_name, size_name, _local_name, here_name in sets:
         size = _number(environment.get(size_name))
         one_node = not here_name and environment.get(_SLURM_NODES[0]) == _SLURM_NODES[1]
         here = size if one_node else _number(environment.get(here_name))
         if here is not None and size is not None and size == world_size:
             return here
-    return None
-
-
-def task_of(environment: Mapping[str, str]) -> tuple[str, str, str] | None:
-    """The task of MPI or Slurm that an environment was started for; a shell around a rank has the same."""
-    for rank_name, job_name in _TASKS:
-        rank = environment.get(rank_name)
-        if rank is not None:
-            return rank_name, rank, environment.get(job_name, "")
     return None
 
 

@@ -5,10 +5,8 @@ The shell of this room: it opens files, one after the other, each as a stream.
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import os
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +23,7 @@ from rankscope.diag.errors import UsageError
 from rankscope.diag.model import JobSnapshot, RankSnapshot
 from rankscope.diag.read import Contents, LogFact
 from rankscope.diag.read.stream import read_contents
+from rankscope.diag.unhurried import without_collector
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,27 +85,12 @@ def read_jobs(paths: Sequence[Path], *, say: Callable[[str], None] = lambda _: N
     return _jobs(stored, gathered, problems)
 
 
-@contextlib.contextmanager
-def _without_collector() -> Generator[None]:
-    """While one file is read: going through all that was read before takes a tenth of the time.
-
-    A pickle may hold a value that contains itself; it goes when the next collection comes.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
 def _read_files(found: Found, problems: list[Problem], say: Callable[[str], None]) -> list[Source]:
     sources: list[Source] = []
     for file in found.files:
         cut_off: list[str] = []
         try:
-            with _without_collector():
+            with without_collector():
                 contents = read_contents(chunks_of(file.path, note=cut_off.append, say=say))
         except OSError as error:
             problems.append(Problem(file.shown, f"cannot be read: {error.strerror or error}"))

@@ -55,10 +55,11 @@ def read_stored(folders: Sequence[Path]) -> tuple[tuple[StoredJob, ...], dict[st
 
 
 def _read(folder: Path, which: str, problems: dict[str, str]) -> JobSnapshot | None:
+    stored = IncidentFolder(folder)
     try:
-        return IncidentFolder(folder).snapshot(which)
+        return stored.snapshot(which)
     except StoreError as error:
-        problems[f"{folder.name}/snapshot-{which}.json.zst"] = str(error)
+        problems[f"{folder.name}/{stored.snapshot_path(which).name}"] = str(error)
         return None
 
 

@@ -25,8 +25,8 @@ class TreeNode:
     def __init__(self, frame: str, root: TreeNode | None = None) -> None:
         self.frame = frame
         self._root = root if root is not None else self
-        self._below: dict[str, TreeNode] = {}
-        self.ending: list[tuple[int, ...]] = []
+        self._below: dict[str, TreeNode] | None = None  # most nodes are leaves where all ranks differ
+        self.ending: tuple[tuple[int, ...], ...] = ()
 
     @property
     def ranks(self) -> str:
@@ -41,7 +41,13 @@ class TreeNode:
     @property
     def children(self) -> tuple[TreeNode, ...]:
         """What it calls, those of most ranks first."""
-        return tuple(sorted(self._below.values(), key=lambda node: (-len(node.members()), node.frame)))
+        below = self._below.values() if self._below else ()
+        return tuple(sorted(below, key=lambda node: (-len(node.members()), node.frame)))
+
+    @property
+    def branches(self) -> tuple[TreeNode, ...]:
+        """What it calls, in the order in which it was seen: who has what is not looked at."""
+        return tuple(self._below.values()) if self._below else ()
 
     def members(self) -> set[int]:
         """Who has it."""
@@ -50,18 +56,25 @@ class TreeNode:
         while todo:
             node = todo.pop()
             found.update(*node.ending)
-            todo.extend(node._below.values())  # noqa: SLF001 - of the same class
+            if node._below:  # noqa: SLF001 - of the same class
+                todo.extend(node._below.values())  # noqa: SLF001 - of the same class
         return found
 
     def below(self, frames: Iterable[str]) -> TreeNode:
         """The node that a path of calls leads to, made where there is none."""
         node = self
         for frame in frames:
-            below = node._below.get(frame)
-            if below is None:
-                below = node._below[frame] = TreeNode(frame, self._root)
-            node = below
+            node = node.call(frame)
         return node
+
+    def call(self, frame: str) -> TreeNode:
+        """The node of one frame that it calls, made where there is none."""
+        if self._below is None:
+            self._below = {}
+        below = self._below.get(frame)
+        if below is None:
+            below = self._below[frame] = TreeNode(frame, self._root)
+        return below
 
 
 def prefix_tree(groups: Iterable[StackGroup]) -> TreeNode:
@@ -76,5 +89,7 @@ def prefix_tree(groups: Iterable[StackGroup]) -> TreeNode:
         node = callers.get(shared)
         if node is None:
             node = callers[shared] = root.below(reversed(shared))
-        node.below(group.stack[:1]).ending.append(unfold_ranks(group.ranks))
+        if group.stack:
+            node = node.call(group.stack[0])
+        node.ending += (unfold_ranks(group.ranks),)
     return root

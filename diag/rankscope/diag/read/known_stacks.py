@@ -14,6 +14,7 @@ _KEY: Final = b'"frames":'
 _MOST_THREADS: Final = 256  # places in a dump, and
 _MOST_STACKS: Final = 4  # stacks of each, that are remembered
 _LONGEST: Final = 1 << 15  # bytes
+_NUMBERS: Final = tuple(b"%d" % number for number in range(_MOST_THREADS))
 
 Stack = TypeVar("Stack")
 
@@ -41,18 +42,26 @@ class KnownStacks(Generic[Stack]):
             ``None`` when it shows a stack that is not known. Inside of a JSON string the key has its quotes
             escaped, and is no key.
         """
+        find, startswith = data.find, data.startswith
         pieces: list[bytes] = []
         stacks: list[Stack] = []
-        at = 0
-        while (found := data.find(_KEY, at)) >= 0:
-            start = found + len(_KEY)
-            if data[start : start + 1] == b" ":  # py-spy's own pretty print
+        at, key = 0, _KEY
+        for number, known in zip(_NUMBERS, self._by_place, strict=False):
+            found = find(key, at)
+            if found < 0:
+                break
+            start = found + len(key)
+            if not stacks and data[start : start + 1] == b" ":  # py-spy's own pretty print
+                key += b" "
                 start += 1
-            known = self._by_place[len(stacks)] if len(stacks) < len(self._by_place) else ()
-            same = next((one for one in known if data.startswith(one[0], start)), None)
-            if same is None:
+            for raw, stack in known:
+                if startswith(raw, start):
+                    pieces += (data[at:start], number)
+                    stacks.append(stack)
+                    at = start + len(raw)
+                    break
+            else:
                 return None
-            pieces += (data[at:start], b"%d" % len(stacks))
-            stacks.append(same[1])
-            at = start + len(same[0])
-        return (b"".join((*pieces, data[at:])), stacks) if stacks else None
+        if not stacks or find(_KEY, at) >= 0:
+            return None
+        return b"".join((*pieces, data[at:])), stacks

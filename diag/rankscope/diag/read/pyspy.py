@@ -12,8 +12,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Sequence
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -25,7 +24,6 @@ _MAIN_NAME: Final = "MainThread"
 _FIRST_OBJECT: Final = re.compile(r"[^\[]*\[\s*\{")
 _NEXT_OBJECT: Final = re.compile(r"\s*,\s*\{")
 _DISTINCT_STACKS: Final = 2048  # a bound on what is kept; 1,024 ranks of one job show some hundred
-_NUMBER: Final = 8  # bytes; the number of a stack is shorter
 _NULL: Final = msgspec.Raw(b"null")
 _Stack = tuple[tuple[Frame, ...], tuple[FrameVariables, ...]]
 
@@ -57,10 +55,9 @@ class _ProcessRecord(msgspec.Struct):
     parent: _ProcessRecord | None = None
 
 
-class _ThreadRecord(msgspec.Struct):
+class _Thread(msgspec.Struct):
     """One thread as py-spy 0.4 writes it; ``os_thread_id`` is null where py-spy does not know it."""
 
-    frames: msgspec.Raw
     pid: int = 0
     os_thread_id: int | None = None
     thread_name: str | None = None
@@ -69,6 +66,20 @@ class _ThreadRecord(msgspec.Struct):
     process_info: msgspec.Raw = _NULL
 
 
+class _ThreadRecord(_Thread, kw_only=True):
+    """A thread with its frames."""
+
+    frames: msgspec.Raw
+
+
+class _NumberedRecord(_Thread, kw_only=True):
+    """A thread with the number of a stack in place of its frames."""
+
+    frames: Annotated[int, msgspec.Meta(ge=0)]
+
+
+_Read = tuple[_Thread, _Stack]
+_NUMBERED: Final = msgspec.json.Decoder(list[_NumberedRecord])
 _THREADS: Final = msgspec.json.Decoder(list[_ThreadRecord])
 _RAW_THREADS: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _THREAD: Final = msgspec.json.Decoder(_ThreadRecord)
@@ -92,8 +103,8 @@ def parse_pyspy_json(data: bytes, *, pid: int) -> Read:
     """
     if not data.strip():
         return Read(problems=("py-spy: empty output",))
-    records, stacks, problems = _records(data)
-    return Read(_with_main(_threads(records, stacks, problems, pid=pid)), tuple(problems))
+    read, problems = _threads(data)
+    return Read(_with_main([_thread(record, stack, pid=pid) for record, stack in read]), tuple(problems))
 
 
 def parse_pyspy_dumps(data: bytes) -> tuple[tuple[StackDump, ...], tuple[str, ...]]:
@@ -106,14 +117,14 @@ def parse_pyspy_dumps(data: bytes) -> tuple[tuple[StackDump, ...], tuple[str, ..
         One dump a process, in the order of their first threads, and a line for each thing that could not be
         read. Never raises.
     """
-    records, stacks, problems = _records(data)
-    groups: dict[int, list[_ThreadRecord]] = {}
-    for record in records:
-        groups.setdefault(record.pid, []).append(record)
+    read, problems = _threads(data)
+    groups: dict[int, list[_Read]] = {}
+    for one in read:
+        groups.setdefault(one[0].pid, []).append(one)
     dumps: list[StackDump] = []
     for pid, group in groups.items():
-        threads = _with_main(_threads(group, stacks, problems, pid=pid))
-        process = _process(bytes(group[0].process_info))
+        threads = _with_main([_thread(record, stack, pid=pid) for record, stack in group])
+        process = _process(bytes(group[0][0].process_info))
         dumps.append(
             StackDump(
                 source="py-spy",
@@ -128,25 +139,29 @@ def parse_pyspy_dumps(data: bytes) -> tuple[tuple[StackDump, ...], tuple[str, ..
     return tuple(dumps), tuple(problems)
 
 
-def _threads(
-    records: list[_ThreadRecord], stacks: Sequence[_Stack], problems: list[str], *, pid: int
-) -> list[ThreadStack]:
-    threads: list[ThreadStack] = []
+def _threads(data: bytes) -> tuple[list[_Read], list[str]]:
+    """The threads with their stacks, and a line for each thing that could not be read."""
+    taken = _KNOWN.take_out(data)
+    if taken is not None:
+        text, stacks = taken
+        try:
+            return [(record, stacks[record.frames]) for record in _NUMBERED.decode(text)], []
+        except (*_UNREADABLE, IndexError):
+            pass
+    records, problems = _records(data)
+    read: list[_Read] = []
     for place, record in enumerate(records):
         raw = bytes(record.frames)
-        if len(raw) < _NUMBER and raw.isdigit() and int(raw) < len(stacks):
-            stack = stacks[int(raw)]
+        stack, problem = _stack(raw)
+        if problem:
+            problems.append(f"py-spy: thread {record.os_thread_id or 0}: {problem}")
         else:
-            stack, problem = _stack(raw)
-            if problem:
-                problems.append(f"py-spy: thread {record.os_thread_id or 0}: {problem}")
-            else:
-                _KNOWN.learn(place, raw, stack)
-        threads.append(_thread(record, stack, pid=pid))
-    return threads
+            _KNOWN.learn(place, raw, stack)
+        read.append((record, stack))
+    return read, problems
 
 
-def _thread(record: _ThreadRecord, stack: _Stack, *, pid: int) -> ThreadStack:
+def _thread(record: _Thread, stack: _Stack, *, pid: int) -> ThreadStack:
     tid = record.os_thread_id or 0
     frames, variables = stack
     is_main = tid != 0 and tid in (pid, record.pid)
@@ -173,11 +188,10 @@ def _with_main(threads: list[ThreadStack]) -> tuple[ThreadStack, ...]:
     return tuple(threads)
 
 
-def _records(data: bytes) -> tuple[list[_ThreadRecord], Sequence[_Stack], list[str]]:
-    """The threads; where their frames are numbers, those of the stacks beside them."""
-    text, stacks = _KNOWN.take_out(data) or (data, ())
+def _records(data: bytes) -> tuple[list[_ThreadRecord], list[str]]:
+    """The threads of a document whatever their stacks are."""
     try:
-        return _THREADS.decode(text), stacks, []
+        return _THREADS.decode(data), []
     except _UNREADABLE:
         pass
     try:
@@ -192,7 +206,7 @@ def _records(data: bytes) -> tuple[list[_ThreadRecord], Sequence[_Stack], list[s
             records.append(_THREAD.decode(piece))
         except _UNREADABLE as error:
             problems.append(f"py-spy: a thread was left out ({_one_line(error)})")
-    return records, (), problems
+    return records, problems
 
 
 def _complete_objects(data: bytes) -> list[bytes]:

@@ -12,13 +12,14 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from rankscope.diag.merge.groups import deciding_groups
+from rankscope.diag.merge.groups import runs_of, split_stacks
 from rankscope.diag.model import Diagnosis, RankFinding, StackGroup
-from rankscope.diag.ranks import fold_ranks, rank_runs
+from rankscope.diag.ranks import fold_ranks
+from rankscope.diag.report.kept_frames import kept_frames
+from rankscope.diag.report.short_frames import short_frame
 
 _STYLES: Final = {"error": "bold red", "warning": "bold yellow", "info": "bold cyan", "none": "bold green"}
 _SHORT_STACKS: Final = 8
-_SHORT_FRAMES: Final = 12
 _SHORT_EVIDENCE: Final = 12
 _SHORT_THREADS: Final = 6
 
@@ -92,7 +93,17 @@ def _location(page: _Page, diagnosis: Diagnosis) -> None:
     if place.source:
         page.line(place.source, indent=6)
     if diagnosis.nodes:
-        page.line(f"on {', '.join(diagnosis.nodes)}", indent=2)
+        page.line(f"on {', '.join(diagnosis.nodes)}{_processes(diagnosis)}", indent=2)
+
+
+def _processes(diagnosis: Diagnosis) -> str:
+    """The process of each culprit: what is looked into next, or ended."""
+    known = [one for one in diagnosis.ranks if one.rank in diagnosis.culprits and one.pid > 0]
+    if len(diagnosis.culprits) == 1:
+        return "".join(f", process {one.pid}" for one in known)
+    named = ", ".join(f"rank {one.rank}: process {one.pid}" for one in known[:_SHORT_THREADS])
+    more = f" and {len(known) - _SHORT_THREADS} more" if len(known) > _SHORT_THREADS else ""
+    return f" ({named}{more})" if named else ""
 
 
 def _why(page: _Page, diagnosis: Diagnosis) -> None:
@@ -135,11 +146,7 @@ def _evidence(page: _Page, diagnosis: Diagnosis, *, full: bool) -> None:
 
 
 def _stacks(page: _Page, diagnosis: Diagnosis, *, full: bool) -> None:
-    readable = [group for group in diagnosis.stacks if _runs(group) is not None]
-    damaged = [group for group in diagnosis.stacks if _runs(group) is None]
-    deciding = deciding_groups(readable)
-    compared = (*deciding, *damaged)
-    others = readable[len(deciding) :]
+    compared, others = split_stacks(diagnosis.stacks)
     if compared:
         page.title("stacks, leaf first: culprits, then rarest first")
         _groups(page, _culprits_first(compared, diagnosis.culprits), full=full)
@@ -153,17 +160,9 @@ def _stacks(page: _Page, diagnosis: Diagnosis, *, full: bool) -> None:
 
 def _culprits_first(groups: Sequence[StackGroup], culprits: Sequence[int]) -> list[StackGroup]:
     def guilty(group: StackGroup) -> bool:
-        return any(rank in run for run in _runs(group) or () for rank in culprits)
+        return any(rank in run for run in runs_of(group) or () for rank in culprits)
 
     return sorted(groups, key=guilty, reverse=True)
-
-
-def _runs(group: StackGroup) -> tuple[range, ...] | None:
-    """The ranks of a group, ``None`` when the stored text is no set of ranks: it is then shown as it is."""
-    try:
-        return rank_runs(group.ranks)
-    except ValueError:
-        return None
 
 
 def _groups(page: _Page, groups: Sequence[StackGroup], *, full: bool) -> None:
@@ -171,12 +170,13 @@ def _groups(page: _Page, groups: Sequence[StackGroup], *, full: bool) -> None:
     for group in shown:
         threads = group.threads if full else group.threads[:_SHORT_THREADS]
         rest = f" ... {len(group.threads) - len(threads)} more" if len(threads) < len(group.threads) else ""
-        odd = "" if _runs(group) is not None else f"ranks {group.ranks}  "
+        odd = "" if runs_of(group) is not None else f"ranks {group.ranks}  "
         page.line(f"count {group.count}  {odd}threads {' '.join(threads)}{rest}", indent=2)
-        frames = group.stack if full else group.stack[:_SHORT_FRAMES]
-        for frame in frames:
-            page.line(frame, indent=6)
-        _more(page, len(group.stack) - len(frames), "frame", indent=6)
+        for frame in group.stack if full else kept_frames(group.stack):
+            if isinstance(frame, int):
+                _more(page, frame, "frame", indent=6)
+            else:
+                page.line(frame if full else short_frame(frame), indent=6)
     _more(page, len(groups) - len(shown), "stack")
 
 

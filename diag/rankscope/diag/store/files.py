@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 import zstandard
 
 from rankscope.diag.errors import StoreError
+from rankscope.diag.store.whole_file import whole_file
 
 T = TypeVar("T")
+_LEAST_READ: Final = 1 << 16
+MOST_JSON_BYTES: Final = 1 << 30
+"""Of one JSON file, unpacked: a hundred times what 16,384 ranks take."""
 
 
 def write_atomic(path: Path, data: bytes, *, mode: int = 0o644) -> None:
@@ -22,18 +28,13 @@ def write_atomic(path: Path, data: bytes, *, mode: int = 0o644) -> None:
         OSError: the folder cannot be written.
     """
     make_folders(path.parent)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with whole_file(path) as beside:
         fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
         with os.fdopen(fd, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        beside.replace(path)
-        _flush_entries(path.parent)
-    except OSError:
-        beside.unlink(missing_ok=True)
-        raise
+    flush_entries(path.parent)
 
 
 def make_folders(folder: Path) -> None:
@@ -46,28 +47,58 @@ def make_folders(folder: Path) -> None:
         return
     make_folders(folder.parent)
     folder.mkdir(exist_ok=True)
-    _flush_entries(folder.parent)
+    flush_entries(folder.parent)
 
 
-def _flush_entries(folder: Path) -> None:
-    """Have the names in ``folder`` on disk: a file that was flushed is lost with its name."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        # Some file systems (shares) cannot, and the file itself is there.
-        with contextlib.suppress(OSError):
+def flush_entries(folder: Path) -> None:
+    """Have the names in ``folder`` on disk: a file that was flushed is lost with its name.
+
+    Some file systems (shares) cannot, and a folder may be closed to readers: the file itself is there.
+    """
+    with contextlib.suppress(OSError):
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
             os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def read_regular(path: Path, *, most: int | None = None) -> bytes:
+    """The content of a file; one that is no regular file (a FIFO would be waited for) is refused at once.
+
+    Args:
+        path: of the file.
+        most: bytes; a larger file is not read.
+
+    Raises:
+        OSError: it is not there, cannot be read, is too large, or is something else.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        if most is not None and found.st_size > most:
+            raise OSError(errno.EFBIG, f"too large to be read ({found.st_size} bytes)", str(path))
+        parts: list[bytes] = []  # a file object costs three times as much, and stores have 100,000 files
+        while part := os.read(fd, max(found.st_size + 1, _LEAST_READ)):
+            parts.append(part)
+        return b"".join(parts)
     finally:
         os.close(fd)
 
 
 def write_json(path: Path, value: msgspec.Struct) -> None:
-    """Write a struct as JSON, compressed when the name ends in ``.zst``.
+    """Write a struct as JSON: for a person's eyes, or compressed when the name ends in ``.zst``.
 
     Raises:
         OSError: the folder cannot be written.
     """
-    data = msgspec.json.format(msgspec.json.encode(value), indent=1)
-    write_atomic(path, zstandard.compress(data) if path.suffix == ".zst" else data)
+    data = msgspec.json.encode(value)
+    if path.suffix == ".zst":  # without white space: it would be a third of what a reader goes through
+        write_atomic(path, zstandard.compress(data))
+    else:
+        write_atomic(path, msgspec.json.format(data, indent=1))
 
 
 def read_json(path: Path, kind: type[T]) -> T:
@@ -77,11 +108,18 @@ def read_json(path: Path, kind: type[T]) -> T:
         StoreError: the file is missing, torn or of another shape; the message says which.
     """
     try:
-        data = path.read_bytes()
+        data = read_regular(path, most=MOST_JSON_BYTES)
         if path.suffix == ".zst":
-            data = zstandard.ZstdDecompressor().decompress(data)
+            data = _unpacked(data)
         return msgspec.json.decode(data, type=kind)
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror or error}") from error
     except (msgspec.DecodeError, zstandard.ZstdError, UnicodeDecodeError) as error:
         raise StoreError(f"{path}: not readable as {kind.__name__}: {error}") from error
+
+
+def _unpacked(data: bytes) -> bytes:
+    size = zstandard.frame_content_size(data)
+    if size > MOST_JSON_BYTES:  # believed by the decompressor, which allocates it first
+        raise OSError(errno.EFBIG, f"too large to be read ({size} bytes unpacked)")
+    return zstandard.ZstdDecompressor().decompress(data, max_output_size=MOST_JSON_BYTES if size < 0 else 0)

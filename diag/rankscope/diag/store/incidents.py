@@ -6,15 +6,18 @@ import secrets
 from datetime import datetime, timezone
 from pathlib import Path
 
-from rankscope.diag.errors import UsageError
+from rankscope.diag.errors import StoreError, UsageError
 from rankscope.diag.model import Decision, Diagnosis, JobSnapshot
 from rankscope.diag.store.files import read_json, write_json
 
 
 def new_incident_id(unix_seconds: float) -> str:
-    """An id that sorts by time and is the same for nobody else: ``20261129T164000Z-3f9c``."""
+    """An id that sorts by time and is the same for nobody else: ``20261129T164000Z-0fb3f9c``.
+
+    The first three hexadecimal digits behind the second are its milliseconds: a job may fail twice in one.
+    """
     moment = datetime.fromtimestamp(unix_seconds, tz=timezone.utc)
-    return f"{moment:%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
+    return f"{moment:%Y%m%dT%H%M%SZ}-{moment.microsecond // 1000:03x}{secrets.token_hex(2)}"
 
 
 class IncidentFolder:
@@ -31,7 +34,11 @@ class IncidentFolder:
     @property
     def is_complete(self) -> bool:
         """Whether it holds a diagnosis with the snapshot that it was made from."""
-        return (self.path / "diagnosis.json").is_file() and (self.path / "snapshot-a.json.zst").is_file()
+        return (self.path / "diagnosis.json").is_file() and self.snapshot_path("a").is_file()
+
+    def snapshot_path(self, which: str) -> Path:
+        """Where snapshot ``a`` or ``b`` lies."""
+        return self.path / f"snapshot-{which}.json.zst"
 
     def write_snapshot(self, which: str, snapshot: JobSnapshot) -> None:
         """Store snapshot ``a`` or ``b``.
@@ -39,7 +46,7 @@ class IncidentFolder:
         Raises:
             OSError: the folder cannot be written.
         """
-        write_json(self.path / f"snapshot-{which}.json.zst", snapshot)
+        write_json(self.snapshot_path(which), snapshot)
 
     def write_diagnosis(self, diagnosis: Diagnosis) -> None:
         """Store the diagnosis.
@@ -63,7 +70,7 @@ class IncidentFolder:
         Raises:
             StoreError: the file is there but unreadable.
         """
-        path = self.path / f"snapshot-{which}.json.zst"
+        path = self.snapshot_path(which)
         return read_json(path, JobSnapshot) if path.exists() else None
 
     def diagnosis(self) -> Diagnosis:
@@ -80,8 +87,12 @@ class IncidentFolder:
         Raises:
             StoreError: the file is there but unreadable.
         """
-        path = self.path / "decision.json"
-        return read_json(path, Decision) if path.exists() else None
+        try:
+            return read_json(self.path / "decision.json", Decision)
+        except StoreError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return None
+            raise
 
 
 def incident_folders(incidents: Path) -> tuple[IncidentFolder, ...]:

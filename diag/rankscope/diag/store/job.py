@@ -23,6 +23,9 @@ from rankscope.diag.store.files import read_json
 
 _LONGEST_NAME: Final = 200
 """A file name may have 255 bytes; some are left for what is written beside and renamed."""
+_JOBS: Final = "jobs"
+ENDED: Final = "ended"
+"""Phase of an agent that has said its last word."""
 
 
 class JobFile(msgspec.Struct, frozen=True):
@@ -58,7 +61,10 @@ class AgentFile(msgspec.Struct, frozen=True):
     """``nodes/<node>/agent.json``: one agent and its workers, replaced at each (re)start.
 
     Attributes:
+        host: where its health server answers probes, with ``port``.
         beside: whether it is a ``diag watch``, which launched nothing.
+        api: URL at which its records can be asked for with the token, ``""`` when nowhere.
+        token_file: path of the file with the token, as its node has it.
     """
 
     node: str
@@ -72,6 +78,8 @@ class AgentFile(msgspec.Struct, frozen=True):
     workers: tuple[WorkerFile, ...] = ()
     world_size: int = 0
     beside: bool = False
+    api: str = ""
+    token_file: str = ""
     schema: int = SCHEMA
 
 
@@ -148,17 +156,57 @@ class JobFolder:
 
 def job_folder(run_id: str, root: Path | None = None) -> JobFolder:
     """The folder of a run id, whether it exists or not."""
-    return JobFolder((root or home()) / "jobs" / folder_name(run_id))
+    return JobFolder((root or home()) / _JOBS / folder_name(run_id))
+
+
+def shown_name(folder: JobFolder, job: JobFile | None) -> str:
+    """What a job is called: its run id, or its folder's name where that is what finds it (a copy, a rename).
+
+    Args:
+        folder: of the job.
+        job: its ``job.json``, ``None`` when that cannot be read.
+    """
+    if job is None or not job.run_id:
+        return folder.run_id
+    is_found_by_it = folder.path.parent.name != _JOBS or folder_name(job.run_id) == folder.path.name
+    return job.run_id if is_found_by_it else folder.run_id
+
+
+class _Schema(msgspec.Struct, frozen=True):
+    """What every version of a file has."""
+
+    schema: int = SCHEMA
+
+
+def newer_schema(folder: JobFolder) -> str:
+    """That a job is of a version of Rankscope newer than this one, ``""`` when it is not, or does not say."""
+    try:
+        schema = read_json(folder.job_file, _Schema).schema
+    except StoreError:
+        return ""
+    return _newer(schema)
+
+
+def newer_version(where: str, schema: int) -> str:
+    """What is said of a file that is read although a newer version wrote it, ``""`` when none did."""
+    newer = _newer(schema)
+    return newer and f"{where}: {newer}; fields that it added are not shown"
+
+
+def _newer(schema: int) -> str:
+    return f"written by a newer version (schema {schema}, known is {SCHEMA})" if schema > SCHEMA else ""
 
 
 def is_job_folder(path: Path) -> bool:
-    """Whether a path is the folder of a job: it has a ``job.json`` or incidents.
+    """Whether a path is the folder of a job: it has a ``job.json``, incidents, or a node's events.
 
     Raises:
         OSError: the path is too long.
         ValueError: it is no path.
     """
-    return (path / "job.json").is_file() or (path / "incidents").is_dir()
+    if (path / "job.json").is_file() or (path / "incidents").is_dir():
+        return True
+    return any(path.glob("nodes/*/events.jsonl"))
 
 
 def find_job(name: str, root: Path | None = None) -> JobFolder:

@@ -6,13 +6,13 @@ So hosts, pods of one name and a second run may share a folder, and nobody reads
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 from pathlib import Path
 from typing import Final
 
 from rankscope.diag.model import JobSnapshot
+from rankscope.diag.store.files import flush_entries
 from rankscope.diag.store.incidents import IncidentFolder, new_incident_id
 from rankscope.diag.store.job import folder_name
 
@@ -46,7 +46,7 @@ class LookFolder:
                 if not (above / name).exists():  # else another look has that name
                     raise
             else:
-                _flush(above)
+                flush_entries(above)
                 return cls(above / name)
         raise FileExistsError(str(above))
 
@@ -57,14 +57,3 @@ class LookFolder:
             OSError: it cannot be written.
         """
         IncidentFolder(self.path).write_snapshot("b", second)
-        _flush(self.path)
-
-
-def _flush(folder: Path) -> None:
-    """Have the names in a folder on disk too; a file system that cannot is no reason to fail."""
-    with contextlib.suppress(OSError):
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)

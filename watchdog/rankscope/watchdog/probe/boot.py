@@ -14,6 +14,7 @@ from collections.abc import MutableMapping
 from typing import Final, NamedTuple
 
 from rankscope.watchdog import environment
+from rankscope.watchdog.nested import nested_rank, own_rank
 from rankscope.watchdog.page import PageReader, SlotWriter
 from rankscope.watchdog.probe import batches, imports, raising, steps
 from rankscope.watchdog.probe.beat import Beat
@@ -124,9 +125,10 @@ def claim_of(environ: MutableMapping[str, str], *, pid: int) -> Claim | None:
     Raises:
         ValueError: a number is none.
     """
-    rank = environ.get("RANK")
+    nested = nested_rank(environ)
+    rank = own_rank(environ)
     page = environ.get(environment.PAGE)
-    slot = environ.get(environment.SLOT)
+    slot = environ.get(environment.SLOT) if nested is None else str(nested.slot)
     if environ.get(environment.PROBE) == "0" or not rank or not page or not slot:
         return None
     if environ.get(environment.RANK_PID, str(pid)) != str(pid):
@@ -136,7 +138,7 @@ def claim_of(environ: MutableMapping[str, str], *, pid: int) -> Claim | None:
         page=page,
         slot=int(slot),
         agent_pid=int(environ.get(environment.AGENT_PID) or 0),
-        timer_file=environ.get(environment.TIMER_FILE, ""),
+        timer_file=environment.pipe_of(environ),
         answers=environ.get(environment.ANSWERS, ""),
         server=environ.get(environment.SERVER) != "0",
     )

@@ -8,6 +8,7 @@ of the function. It knows of the agent only the names of environment variables.
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import stat
 import sys
@@ -23,14 +24,22 @@ class ProbedEntrypoint:
     def __init__(self, function: Callable[..., object]) -> None:
         """Wrap ``function``; a callable without a name gets that of its type."""
         self._function = function
+        self._made_in = os.getpid()
         self.__name__ = self.__qualname__ = type(function).__name__
         functools.update_wrapper(self, function)
+
+    def __getstate__(self) -> dict[str, object]:
+        """What is pickled: a worker that gets it so was not forked from the agent."""
+        return {**self.__dict__, "_made_in": None}
 
     def __call__(self, *args: object, **kwargs: object) -> object:
         """Redirect, boot, run; an uncaught exception waits for the agent's word before it goes on.
 
         The function's end is stamped as a script's is: what its process does after that is not its work.
         """
+        if self._made_in not in (None, os.getpid()):
+            # The agent's garbage: the end of a store in it waits for threads that no fork has (SIGSEGV).
+            gc.freeze()
         redirect(environment.STDOUT, fd=1)
         redirect(environment.STDERR, fd=2)
         boot.boot(os.environ)

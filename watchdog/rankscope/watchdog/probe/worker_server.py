@@ -1,15 +1,17 @@
 """Starts torch's own C++ worker server in the worker, on a socket in a private folder.
 
 It answers while Python code cannot, and tells the flight record and what the process waits in. It is started
-in a thread of its own with a table of descriptors of its own: none of the user's files is seen, closed or
-kept open there, none of the server's can be closed by the user or is inherited by children, and the line
-that the constructor prints goes nowhere, while the user's stderr stays what it is. A client that hangs up
-costs a SIGPIPE, which the server's threads block. What the server is asked is not known here.
+in a thread of its own with a table of descriptors of its own, in which no garbage is collected: none of the
+user's files is seen, closed or kept open there, none of the server's can be closed by the user or is
+inherited by children, and the line that the constructor prints goes nowhere, while the user's stderr stays
+what it is. A client that hangs up costs a SIGPIPE, which the server's threads block. What the server is asked
+is not known here.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import resource
 import signal
@@ -26,6 +28,8 @@ MODULE: Final = "torch._C._distributed_c10d"
 _CLOSE_RANGE: Final = 436
 """Number of ``close_range`` (Linux 5.9), the same on all architectures but alpha; glibc has it from 2.34."""
 _CLOSE_RANGE_UNSHARE: Final = 2
+_START: Final = 1.0
+"""Seconds that the start is waited for by the probe's thread; it takes some milliseconds."""
 _LAST_FD: Final = 0xFFFFFFFF
 _LEAST_THREADS: Final = 8
 _WORKERS: Final = 16
@@ -43,6 +47,7 @@ class WorkerServer:
         self._path = socket_file(folder, os.getpid()) if folder else ""
         self._pid = os.getpid()
         self._tried = not folder
+        self._holds_collection = False
 
     def look(self) -> None:
         """Start it once torch's module is loaded; for the probe's thread."""
@@ -57,9 +62,29 @@ class WorkerServer:
         starter = threading.Thread(
             target=_start, args=(server, self._path, ctypes), name="rankscope-server", daemon=True
         )
-        # The threads that the server makes inherit the mask.
-        with all_blocked():
-            starter.start()
+        with self._no_collection():
+            # The threads that the server makes inherit the mask.
+            with all_blocked():
+                starter.start()
+            starter.join(_START)
+
+    @contextlib.contextmanager
+    def _no_collection(self) -> Generator[None]:
+        """Collect no garbage: the end of a file of the user's would not find its descriptor in that thread.
+
+        Ended here and not there: what has piled up meanwhile is collected at once by whoever goes on.
+        """
+        self._holds_collection = gc.isenabled()
+        gc.disable()
+        try:
+            yield
+        finally:
+            self._collect_again()
+
+    def _collect_again(self) -> None:
+        if self._holds_collection:
+            self._holds_collection = False
+            gc.enable()
 
     def close(self) -> None:
         """Remove the socket at the interpreter's end; the server itself is left to the kernel."""
@@ -70,6 +95,7 @@ class WorkerServer:
     def silence(self) -> None:
         """Forget it in a forked child, which has neither its threads nor its descriptors."""
         self._tried = True
+        self._collect_again()
 
 
 def _start(server: type[object], path: str, ctypes: ModuleType) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rankscope.watchdog import environment
+from rankscope.watchdog.nested import own_rank
 from rankscope.watchdog.page import PageError, SlotWriter
 from rankscope.watchdog.probe import boot
 from rankscope.watchdog.probe.process_stat import is_alive, parent_pid, start_ticks
@@ -66,24 +67,25 @@ def find_link(environ: MutableMapping[str, str], *, forked: bool) -> Link:
         forked: whether the process was forked from one that had this module loaded.
     """
     probe = boot.running()
-    pipe = EventPipe(environ.get(environment.TIMER_FILE, ""))
+    pipe = EventPipe(environment.pipe_of(environ))
     if probe is not None:
         return Link(probe.rank, probe.writer, pipe)
-    if not environ.get(environment.AGENT_PID) or not environ.get("RANK"):
+    rank = own_rank(environ)
+    if not environ.get(environment.AGENT_PID) or not rank:
         return Link(reason=NO_AGENT)
     try:
-        return _without_probe(environ, pipe, forked=forked)
+        return _without_probe(environ, int(rank), pipe, forked=forked)
     except (OSError, IndexError) as error:
         if not is_ours(error):
             raise
         what = f"no progress page ({error if isinstance(error, PageError) else type(error).__name__})"
-        return Link(int(environ["RANK"]), None, pipe, what)
+        return Link(int(rank), None, pipe, what)
     except ValueError as error:
         return Link(reason=f"the agent's variables cannot be read ({error})")
 
 
-def _without_probe(environ: MutableMapping[str, str], pipe: EventPipe, *, forked: bool) -> Link:
-    pid, rank, agent_pid = os.getpid(), int(environ["RANK"]), int(environ[environment.AGENT_PID])
+def _without_probe(environ: MutableMapping[str, str], rank: int, pipe: EventPipe, *, forked: bool) -> Link:
+    pid, agent_pid = os.getpid(), int(environ[environment.AGENT_PID])
     if environ.get(environment.RANK_PID, str(pid)) != str(pid) or _is_child(agent_pid, forked=forked):
         return Link(reason=CHILD)
     if not is_alive(agent_pid):

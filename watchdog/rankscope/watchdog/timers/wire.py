@@ -29,8 +29,6 @@ from typing import Final, Literal, NamedTuple
 WIRE_VERSION: Final = 1
 MAX_LINE_BYTES: Final = select.PIPE_BUF
 """Longest line, its newline included: a write of up to PIPE_BUF bytes is never torn (pipe(7))."""
-RELEASED: Final = -1.0
-"""``expiration_time`` of a release; any negative number means the same."""
 
 Kind = Literal["malformed", "oversize", "unknown_version", "unknown_pid"]
 """Why a line was skipped; ``unknown_pid`` is the server's to say."""

@@ -19,7 +19,7 @@ def _is_rank() -> bool:
     environ = os.environ
     own = str(os.getpid())
     return (
-        "RANK" in environ
+        ("RANK" in environ or "RANKSCOPE_TASK" in environ)  # a rank below a launcher may have none of torch's
         and "RANKSCOPE_PAGE" in environ
         and "RANKSCOPE_SLOT" in environ
         and environ.get("RANKSCOPE_PROBE") != "0"

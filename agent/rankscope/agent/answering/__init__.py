@@ -1,0 +1,1 @@
+"""What an agent answers on its control socket: it looks, tells and changes settings; it never acts."""

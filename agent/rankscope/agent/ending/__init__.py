@@ -1,0 +1,1 @@
+"""How workers end: evidence first, once and within its budget, and what is said of it."""

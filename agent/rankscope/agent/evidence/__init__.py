@@ -1,0 +1,1 @@
+"""Evidence of the ranks, taken and turned into a stored diagnosis."""

@@ -1,0 +1,1 @@
+"""The API under ``/v1``: records, settings, analyse now, a stream. All of it needs the job's token."""

@@ -1,0 +1,1 @@
+"""One verdict for a job of many nodes: the protocol of an incident in the store of the job."""

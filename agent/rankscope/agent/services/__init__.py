@@ -1,0 +1,1 @@
+"""What runs beside the workers for as long as the agent does."""

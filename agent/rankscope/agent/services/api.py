@@ -1,0 +1,110 @@
+"""What the server needs for the paths that a token opens: the control socket, the token, where records lie.
+
+Everything here may fail, is said once, and costs the job nothing. The token itself is never said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from rankscope.agent.bounded_call import TookTooLongError, within
+from rankscope.agent.control.listener import Answering, ControlListener
+from rankscope.agent.control.messages import SOCKET_NAME
+from rankscope.agent.health import HealthProcess
+from rankscope.agent.health.api.token import FILE_NAME, TokenError, job_token
+from rankscope.agent.health.offer import ApiOffer
+
+_READ_SECONDS: Final = 2.0
+"""For a file of the job folder: a lost share must not keep the launch."""
+
+
+class Api:
+    """One agent's part of it.
+
+    Args:
+        runtime: the agent's run-time folder.
+        job_folder: where the records lie.
+        given: a file with the token that the user named, ``""`` for the job's own.
+        say: shows a line.
+
+    Attributes:
+        token_file: where the token lies, ``""`` while there is none.
+    """
+
+    def __init__(self, runtime: Path, job_folder: Path, *, given: str, say: Callable[[str], None]) -> None:
+        self._runtime = runtime
+        self._job_folder = job_folder
+        self._given = given
+        self._say = say
+        self._listener: ControlListener | None = None
+        self.token_file = ""
+
+    def start(self, health: HealthProcess, node: str, answering: Answering) -> None:
+        """Listen, have a token, and give the server what it needs.
+
+        Args:
+            health: the server.
+            node: name of this agent's folder.
+            answering: answers on the control socket.
+        """
+        token = self._token()
+        if token:
+            control = self._listen(answering)
+            health.offer(
+                ApiOffer(
+                    job_folder=str(self._job_folder),
+                    node=node,
+                    token=token,
+                    control=control,
+                    token_file=self.token_file,
+                )
+            )
+        if health.api_trouble:
+            self._say(f"{health.api_trouble}; the health server has its open paths only")
+
+    def close(self) -> None:
+        """End the control socket."""
+        if self._listener is not None:
+            self._listener.close()
+
+    def _listen(self, answering: Answering) -> str:
+        path = self._runtime / SOCKET_NAME
+        listener = ControlListener(path, answering)
+        try:
+            listener.start()
+        except OSError as error:
+            self._say(f"no control socket ({error.strerror or error}): no analysis and no change on request")
+            return ""
+        self._listener = listener
+        return str(path)
+
+    def _token(self) -> str:
+        """The job's; where its folder cannot have one, one of this agent's own. ``""``: none can be had."""
+        if self._given:
+            return self._try(Path(self._given), given=Path(self._given)) or ""
+        of_job, own = self._job_folder / FILE_NAME, self._runtime / FILE_NAME
+        token = self._try(of_job)
+        if token is None and (token := self._try(own)) is not None:
+            self._say(f"the token of this agent alone is in {own}")
+        return token or ""
+
+    def _try(self, path: Path, *, given: Path | None = None) -> str | None:
+        try:
+            token = within(_READ_SECONDS, partial(job_token, path, given=given), name="rankscope-token")
+        except TookTooLongError:
+            self._say(f"no token: {path} did not answer within {_READ_SECONDS:g} s")
+        except TokenError as error:
+            self._say(f"{error}" + (f" ({error.hint})" if error.hint else ""))
+        else:
+            self.token_file = str(path)
+            return token
+        return None
+
+
+def url_of(address: tuple[str, int]) -> str:
+    """``http://host:port``."""
+    host, port = address
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"

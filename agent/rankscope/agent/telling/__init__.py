@@ -1,0 +1,1 @@
+"""What people and other programs are told: console, health page, the words of workers."""

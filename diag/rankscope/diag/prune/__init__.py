@@ -1,0 +1,1 @@
+"""Old jobs are removed: which ones is decided by ``plan``, done by ``remove``, measured by ``sizes``."""

@@ -1,0 +1,83 @@
+"""What ``diag analyze URL`` explains: a running job is looked at by its agent, else incidents are read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from rankscope.diag.errors import UsageError
+from rankscope.diag.judging.judged import Judged
+from rankscope.diag.judging.wanted import Wanted
+from rankscope.diag.model import Diagnosis
+from rankscope.diag.remote.client import AgentClient, quoted, token_from
+
+_ANALYZE_SECONDS: Final = 90.0
+"""That an agent may take: two looks, and what tools do not answer."""
+_STORED_SECONDS: Final = 30.0
+_MOVING: Final = frozenset({"running", "restarting"})
+
+
+class _Job(msgspec.Struct, frozen=True):
+    job: str
+    phase: str
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    id: str
+
+
+class _Incidents(msgspec.Struct, frozen=True):
+    incidents: tuple[_Entry, ...] = ()
+
+
+class _Incident(msgspec.Struct, frozen=True):
+    diagnosis: Diagnosis
+
+
+def judge_remote(url: str, wanted: Wanted) -> Sequence[Judged]:
+    """The diagnosis of a job behind an agent's URL, or its stored ones.
+
+    Args:
+        url: of the agent.
+        wanted: what, and how.
+
+    Raises:
+        UsageError: no incident is stored, the token is missing or wrong, or a flag is for jobs of this host.
+        RemoteError: no answer.
+    """
+    _refuse_local_flags(wanted)
+    client = AgentClient(url, token_from(wanted.token_file), timeout=_STORED_SECONDS)
+    if wanted.all or wanted.incident:
+        return _stored(client, wanted)
+    job = client.get("/v1/job", _Job)
+    if job.phase not in _MOVING:
+        return _stored(client, wanted)
+    if wanted.say_begun is not None:
+        wanted.say_begun(f"job {job.job} is looked at by its agent at {url}")
+    return [Judged(client.post("/v1/analyze", Diagnosis, timeout=_ANALYZE_SECONDS))]
+
+
+def _refuse_local_flags(wanted: Wanted) -> None:
+    given = {
+        "--samples": wanted.samples,
+        "--native": wanted.native,
+        "--locals": wanted.locals,
+        "--catalogue": wanted.catalogue,
+        "--user-code": wanted.user_code,
+    }
+    for flag, value in given.items():
+        if value:
+            raise UsageError(f"{flag}: an agent looks with its own settings; leave it out for a URL")
+
+
+def _stored(client: AgentClient, wanted: Wanted) -> Sequence[Judged]:
+    listed = [one.id for one in client.get("/v1/incidents", _Incidents).incidents]
+    ids = listed if wanted.all else [wanted.incident] if wanted.incident else listed[-1:]
+    if not ids:
+        raise UsageError(f"{client.url}: no incident of the job is stored")
+    found = [client.get(f"/v1/incidents/{quoted(one)}", _Incident).diagnosis for one in ids]
+    if not wanted.quiet:
+        wanted.say(f"stored by the agent at {client.url}: {', '.join(ids)}")
+    return [Judged(one) for one in found]
