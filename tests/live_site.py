@@ -150,6 +150,11 @@ class LiveSite:
         with self._opened:
             assert self._opened.wait_for(lambda: len(self.last_ids) >= count, DEADLINE)
 
+    def wait_for_pages(self, count: int) -> None:
+        """Until the page was asked for so often, over all time."""
+        with self._opened:
+            assert self._opened.wait_for(lambda: self.page_requests >= count, DEADLINE)
+
     def _to_all(self, chunk: bytes | None) -> None:
         for queue in self._streams:
             queue.put_nowait(chunk)
@@ -176,7 +181,9 @@ class LiveSite:
         self._runner = None
 
     async def _page(self, _request: web.Request) -> web.Response:
-        self.page_requests += 1
+        with self._opened:
+            self.page_requests += 1
+            self._opened.notify_all()
         if "page" in self.refused:
             return problem(503, "the disk does not answer")
         return web.Response(body=msgspec.json.encode(self.page), content_type="application/json")

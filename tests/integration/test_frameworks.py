@@ -52,6 +52,10 @@ def test_a_hang_is_explained_with_the_scripts_own_line_and_the_steps_are_seen(
 def check_that_every_file_is_documented(folder: Path) -> None:
     """Every file of a real job's folder is one that ``docs/reference/files.md`` tells of."""
     text = FILES.read_text()
-    known = set(re.findall(r"[\w.-]+\.(?:jsonl|json|log|zst|lock|toml|page)(?:\.zst)?|\.lock", text))
+    known = set(
+        re.findall(
+            r"[\w.-]+\.(?:jsonl|json|log|zst|lock|toml|page)(?:\.zst)?|\.lock|^token", text, re.MULTILINE
+        )
+    )
     stored = {path.name for path in folder.rglob("*") if path.is_file()}
     assert stored <= known, stored - known

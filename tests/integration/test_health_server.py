@@ -24,6 +24,7 @@ from tests.health_factory import (
     eventually,
     is_gone,
 )
+from tests.standing import stand_still
 
 from rankscope.agent.health import HealthError, HealthProcess, HealthStatus
 from rankscope.agent.health.listen import bound_address, default_host, open_listener
@@ -388,7 +389,7 @@ def test_stopping_leaves_no_process_no_descriptor_and_no_port(page: StatusWriter
 
 def test_a_server_that_does_not_heed_sigterm_is_killed(server: HealthProcess) -> None:
     pid = pid_of(server)
-    os.kill(pid, signal.SIGSTOP)
+    stand_still(pid)
     server.stop(timeout=0.2)
     assert is_gone(pid)
 

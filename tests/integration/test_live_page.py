@@ -265,11 +265,11 @@ def test_a_thousand_ranks_are_drawn_and_walked_and_the_culprit_is_marked(visit: 
     states = "".join("h" if rank == 9 else "w" for rank in range(1024))
     seen = visit(a_big_page(1024), a_ranks_answer(states))
     seen.sees("[data-part=ranks] .legend", "1023 waiting")
-    assert "rank 9 · host-001" in seen.text(".read")
+    seen.sees(".read", "rank 9 · host-001")
     drawing = seen.page.locator("[data-part=ranks] svg").last
-    assert drawing.locator("path").count() == 2
+    expect(drawing.locator("path")).to_have_count(2)
     seen.page.get_by_label("Show rank").fill("1023")
-    assert "rank 1023 · host-127" in seen.text(".read")
+    seen.sees(".read", "rank 1023 · host-127")
     scrolled = seen.page.locator("[data-part=ranks] .canvas").evaluate("one => one.scrollTop")
     seen.site.say_ranks(a_ranks_answer(states, step=99))
     seen.sees(".read", "rank 1023 · host-127 · pid 5023 · waiting, victim · step 100")
@@ -284,7 +284,7 @@ def test_a_stream_that_breaks_goes_on_after_the_last_event(visit: Open) -> None:
     seen = visit(hung(), a_ranks_answer(HUNG))
     seen.sees("#line", "live")
     seen.site.say("decision", {}, "event-7")
-    seen.page.wait_for_function("performance.getEntriesByName(location.href + 'v1/page').length > 1")
+    seen.site.wait_for_pages(2)
     seen.site.cut()
     seen.site.wait_for_streams(2)
     assert seen.site.last_ids == [None, "event-7"]

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.logs_factory import DEADLINE, Agent, an_agent, is_alive, read_all, until
+from tests.standing import stand_still
 
 from rankscope.agent.logs.stream import Limits
 
@@ -264,7 +265,7 @@ def test_a_drain_that_is_stopped_for_good_does_not_hold_the_end(tmp_path: Path) 
     with an_agent(tmp_path, [worker], stdout=subprocess.PIPE, limits=limits, finish=0.2) as agent:
         drain = _drain_of(tmp_path)
         with go.open("w"):
-            os.kill(drain, signal.SIGSTOP)
+            stand_still(drain)
         finished = agent.report("finished")
         assert agent.process.wait(DEADLINE) == 0
         os.kill(drain, signal.SIGCONT)
@@ -291,7 +292,7 @@ def test_a_stopped_agent_does_not_hold_its_workers(tmp_path: Path) -> None:
     worker = source.format(go=str(go), done=str(done)).replace("{n}", "5000")
     out = tmp_path / "console"
     with out.open("wb") as console, an_agent(tmp_path, [worker], stdout=console.fileno()) as agent:
-        os.kill(agent.process.pid, signal.SIGSTOP)
+        stand_still(agent.process.pid)
         go.write_text("go")
         until(done.exists, "the worker's end while the agent is stopped")
         until(lambda: out.stat().st_size == len(flood(5_000)), "the console while the agent is stopped")
@@ -331,7 +332,7 @@ def test_a_drain_that_stands_still_is_replaced(tmp_path: Path) -> None:
     limits = Limits(stuck=0.3)
     with an_agent(tmp_path, [worker], stdout=subprocess.PIPE, limits=limits) as agent:
         until(lambda: _drain_of(tmp_path) > 0, "the drain")
-        os.kill(_drain_of(tmp_path), signal.SIGSTOP)
+        stand_still(_drain_of(tmp_path))
         with go.open("w", buffering=1) as steering:
             steering.write("here\n")
             until(lambda: agent.file(0).exists(), "the next drain")

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import pytest
 from tests.deadline import DEADLINE
+from tests.standing import stand_still
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]  # re-exported from torch._C
 
 from rankscope.agent.nodes.driver import NodeDriver
@@ -151,7 +152,7 @@ def test_a_frozen_server_holds_nobody_up(far_server: tuple[int, subprocess.Popen
     port, process = far_server
     calls = Calls(connecting(port), timeout=0.3)
     calls.made(Add("turn", 0))
-    process.send_signal(signal.SIGSTOP)
+    stand_still(process.pid)
     for _ in range(MOST_LEFT_BEHIND):
         assert "no answer within" in calls.failed(Add("turn", 0)).reason
     assert "have not come back" in calls.failed(Add("turn", 0)).reason  # and no more threads than that
@@ -276,7 +277,7 @@ def test_an_agent_whose_store_is_frozen_knows_that_it_is_alone_and_still_stops(
     while node.driver.state not in ("looking", "reported"):
         assert time.monotonic() < end
         time.sleep(0.01)
-    process.send_signal(signal.SIGSTOP)
+    stand_still(process.pid)
     assert node.was_alone.wait(DEADLINE)
     process.send_signal(signal.SIGCONT)
     node.driver.stop()

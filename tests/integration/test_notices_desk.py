@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import subprocess
@@ -32,6 +31,7 @@ from tests.notices_factory import (
     status,
     the_desk,
 )
+from tests.standing import stand_still
 
 from rankscope.agent.notices.delivery import Notices
 
@@ -51,7 +51,7 @@ def test_offering_never_waits_while_everything_hangs(tmp_path: Path) -> None:
         try:
             notices.offer(an_event(0))
             assert blocked.wait(PATIENCE)
-            os.kill(desk.pid, signal.SIGSTOP)
+            stand_still(desk.pid)
 
             def offers() -> None:
                 for number in range(20_000):
@@ -98,7 +98,7 @@ def test_a_target_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
 def test_a_desk_that_stands_still_is_replaced() -> None:
     with a_receiver() as receiver, sending(settings(receiver.url), limits=replace(QUICK, tries=9)) as sent:
         desk = the_desk()
-        os.kill(desk.pid, signal.SIGSTOP)
+        stand_still(desk.pid)
         sent.offer(an_event(1))
         arrive(receiver, "id-1")
         assert not is_alive(desk)

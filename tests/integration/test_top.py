@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.paged_job import DEADLINE, PagedJob, a_paged_job
 from tests.screen_of import MAIN, OnTerminal, Screen, on_terminal
+from tests.standing import stand_still
 
 QUICK = "--interval=0.2"
 
@@ -88,8 +88,7 @@ def test_stopped_it_gives_the_terminal_back_and_takes_it_again(job: PagedJob) ->
     with on_terminal("top", "run-7", QUICK) as top:
         shown(top)
         # A group whose parent is in another session is orphaned, and would not be stopped by SIGTSTP.
-        top.process.send_signal(signal.SIGSTOP)
-        os.waitpid(top.process.pid, os.WUNTRACED)
+        stand_still(top.process.pid)
         top.screen.resize(80, 24)
         top.process.send_signal(signal.SIGCONT)
         shown(top)

@@ -259,17 +259,17 @@ def test_a_signal_in_the_middle_leaves_nothing_half_done(
     an_incident(folder, "1")
     work = tmp_path / "work"
     work.mkdir()
-    held = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-c", HELD, *words],
         env=environment(tmp_path / "home"),
         cwd=work,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-    )
-    assert held.stdout is not None
-    assert held.stdout.readline() == b"in the middle\n"
-    held.send_signal(number)
-    out, err = held.communicate(timeout=DEADLINE)
+    ) as held:
+        assert held.stdout is not None
+        assert held.stdout.readline() == b"in the middle\n"
+        held.send_signal(number)
+        out, err = held.communicate(timeout=DEADLINE)
     assert held.returncode == status
     assert (out, err) == (b"", b"")
     assert list(work.iterdir()) == []
@@ -279,11 +279,11 @@ HELD: Final = """
 import sys, threading
 from rankscope.diag.store import files
 real = files.read_regular
-def held(path):
+def held(path, **limits):
     if str(path).endswith(("events.jsonl", "diagnosis.json")):
         print("in the middle", flush=True)
         threading.Event().wait(60)
-    return real(path)
+    return real(path, **limits)
 files.read_regular = held
 from rankscope.diag.main import main
 sys.exit(main())

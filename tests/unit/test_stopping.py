@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from tests.standing import stand_still
 
 from rankscope.agent.workers.model import WorkerRef
 from rankscope.agent.workers.stopping import stop_processes
@@ -64,8 +65,7 @@ def test_those_that_ignore_it_get_sigkill_together(start: Start) -> None:
 
 def test_a_stopped_one_is_continued_and_takes_the_signal(start: Start) -> None:
     worker = start(POLITE)
-    os.kill(worker.pid, signal.SIGSTOP)
-    os.waitid(os.P_PID, worker.pid, os.WSTOPPED)
+    stand_still(worker.pid)
     assert stop_processes([worker], death_sig=signal.SIGTERM, timeout=60.0, as_groups=False) == ()
     assert ended_by(worker) == signal.SIGTERM
 
