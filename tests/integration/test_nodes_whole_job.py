@@ -24,7 +24,7 @@ from rankscope.agent.nodes.limits import Limits
 from rankscope.agent.nodes.messages import Member, Opening
 from rankscope.agent.nodes.store_link import clone_of
 from rankscope.agent.nodes.whole_job import Hands, WholeJob
-from rankscope.diag.model import Diagnosis, JobSnapshot, RankSnapshot
+from rankscope.diag.model import Diagnosis, Evidence, JobSnapshot, RankSnapshot
 
 NODES, LOCAL = 3, 2
 WORLD = NODES * LOCAL
@@ -52,7 +52,7 @@ class Node:
             put=lambda job: job(),
             take=self._take,
             unseen=self._unseen,
-            judge=lambda _opening, a, b: judge(a, b, silent=12.0),
+            judge=_judged,
             learned=lambda _opening, found: self.learned.put(found),
             followed=self.followed.put,
             alone=lambda _reason: None,
@@ -80,6 +80,11 @@ class Node:
     def suspects(self) -> None:
         opening = Opening("incident", self.rank, f"node{self.rank}", "no progress for 8 s", time.time())
         self.driver.tell(Suspected(time.monotonic(), opening))
+
+
+def _judged(_opening: Opening, a: JobSnapshot, b: JobSnapshot, told: tuple[Evidence, ...]) -> Diagnosis:
+    found = judge(a, b, silent=12.0)
+    return replace(found, evidence=(*found.evidence, *told))
 
 
 Launch = Callable[..., list[Node]]

@@ -44,9 +44,11 @@ class Life:
         diagnosis = self.diagnosed(incident)
         for lingers in (True, False):
             self.decider.launched(4)
-            self.decider.on_hang(
+            considered = self.decider.consider_hang(
                 diagnosis, self.done, silent=200.0, progress_seen=True, some_have_ended=lingers
             )
+            assert considered is not None
+            self.decider.decided(*considered)
         self.restarts()
 
     def fails(self, incident: str) -> None:

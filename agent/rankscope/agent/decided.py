@@ -29,6 +29,8 @@ from rankscope.agent.workers.outcomes import (
 from rankscope.diag.model import Decision
 
 _MEMBERSHIP: Final = "a change of the membership"
+_RULING_WAIT: Final = 2.0
+"""Seconds for a ruling to come by which another node has stopped its workers, and waits for this one."""
 
 
 class DecidedAgent(EvidenceFirstAgent):
@@ -116,11 +118,25 @@ class DecidedAgent(EvidenceFirstAgent):
 
     def _restart_workers(self, worker_group: WorkerGroup) -> None:
         restarting, self._restarting = self._restarting, None
-        decision, root = restarting if restarting is not None else (None, None)
+        decision, root = restarting if restarting is not None else (self._ruling(worker_group), None)
         restarts = worker_group.spec.max_restarts - self._remaining_restarts
         self._session.restart_begins(decision, restarts=restarts, failure=root)
         self._why = decision.reason if decision is not None else _MEMBERSHIP
         super()._restart_workers(worker_group)
+
+    def _ruling(self, worker_group: WorkerGroup) -> Decision | None:
+        """What the whole job has decided, if that is why another node waits; ``None`` for a newcomer."""
+        due = self._session.ruling_due(_RULING_WAIT)
+        if due is None:
+            return None
+        if due.action == "isolate":
+            self._leave(due, worker_group)
+        if due.action != "restart":
+            self._remaining_restarts = 0
+            raise ChildFailedError(self._name, failures_of(due, worker_group.workers, self._pcontext))
+        self._allow_as_many()
+        self._remaining_restarts = max(0, self._remaining_restarts - 1)
+        return due
 
     def _initialize_workers(self, worker_group: WorkerGroup) -> None:
         """What torch does when it has stopped the workers, and at first."""

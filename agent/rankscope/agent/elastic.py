@@ -19,6 +19,7 @@ from functools import partial
 from string import Template
 from typing import Any, Final
 
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]  # re-exported from torch._C
 from torch.distributed.elastic.agent.server.api import RunResult, Worker, WorkerGroup, WorkerSpec, WorkerState
 from torch.distributed.elastic.agent.server.health_check_server import HealthCheckServer
 from torch.distributed.elastic.agent.server.local_elastic_agent import (
@@ -29,10 +30,14 @@ from torch.distributed.elastic.multiprocessing import LogsSpecs
 
 from rankscope.agent.bounded_call import TookTooLongError, within
 from rankscope.agent.decided import DecidedAgent
+from rankscope.agent.nodes.meeting import Meeting
+from rankscope.agent.nodes.messages import Member
+from rankscope.agent.nodes.store_link import clone_of
 from rankscope.agent.own_session import watched
 from rankscope.agent.ranks.assignment import agree_on_ranks, check_scheme
 from rankscope.agent.ranks.layout import Group, Torch, parse_scheme
 from rankscope.agent.ranks.nested import slots_for
+from rankscope.agent.rendezvous.restarts import tell_restarts, told_restarts
 from rankscope.agent.rendezvous.store import FreshStoreRendezvous
 from rankscope.agent.session import Session
 from rankscope.agent.workers.model import Launch, WorkerRef
@@ -42,6 +47,7 @@ from rankscope.watchdog.probe.entry import ProbedEntrypoint
 
 RENDEZVOUS_SECONDS: Final = 900.0
 """torch's default for joining a rendezvous (``LaunchConfig``), and our deadline for the phase."""
+_TWO: Final = 2
 
 
 class DiagElasticAgent(DecidedAgent):
@@ -99,6 +105,7 @@ class DiagElasticAgent(DecidedAgent):
 
     def _rendezvous(self, worker_group: WorkerGroup) -> None:
         session = self._session
+        session.round_ends()
         session.phase("restarting" if session.current.launch else "rendezvous", RENDEZVOUS_SECONDS)
         session.ledger.enter("rendezvous")
         session.services.wait_health()
@@ -106,6 +113,7 @@ class DiagElasticAgent(DecidedAgent):
         left = session.restart_clock.left
         if left is None:
             meet()
+            session.round_begins(self._meeting())
             return
         has_met = False
         with suppress(TookTooLongError):
@@ -113,8 +121,38 @@ class DiagElasticAgent(DecidedAgent):
             has_met = True
         if not has_met:  # out here: the traceback of the wait says nothing to anybody
             self._restart_timed_out(worker_group)
+        session.round_begins(self._meeting())
+
+    def _meeting(self) -> Meeting | None:
+        """The round as the agents of several nodes have it, ``None`` where this one is alone."""
+        group = self._worker_group
+        store: Any = self._store
+        size = group.group_world_size or 1
+        if size < _TWO or not hasattr(store, "clone"):
+            return None
+        ranks = tuple(worker.global_rank for worker in group.workers)
+        me = Member(group.group_rank or 0, size, self._session.records.node, ranks)
+        own = PrefixStore(f"rankscope/nodes/{self._round_id}", store)
+        return Meeting(me, self._session.run_id, group.workers[0].world_size, clone_of(own))
+
+    @property
+    def _round_id(self) -> str:
+        handler = self._rdzv_handler
+        return handler.round_id if isinstance(handler, FreshStoreRendezvous) else ""
 
     def _assign_worker_ranks(
+        self, store: Any, group_rank: int, group_world_size: int, spec: WorkerSpec
+    ) -> list[Worker]:
+        known = self._session.ledger.past.restarts
+        tell_restarts(store, self._round_id, known)
+        workers = self._placed_workers(store, group_rank, group_world_size, spec)
+        told = told_restarts(store, self._round_id, known=known, most=self._session.decider.restarts_allowed)
+        if told > known:
+            self._session.restarts_told(told)
+            self._remaining_restarts = max(0, min(self._remaining_restarts, spec.max_restarts - told))
+        return workers
+
+    def _placed_workers(
         self, store: Any, group_rank: int, group_world_size: int, spec: WorkerSpec
     ) -> list[Worker]:
         scheme = parse_scheme(self._session.settings.rank_assignment)

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+import msgspec
+
 from rankscope.agent.answering.answers import Answers
 from rankscope.agent.answering.live_settings import LiveSettings
 from rankscope.agent.checks import HostChecks
@@ -24,13 +26,16 @@ from rankscope.agent.ending.parting import Parting
 from rankscope.agent.ending.signals import StopSignals
 from rankscope.agent.evidence.c4d_severity import SeverityTimes
 from rankscope.agent.evidence.taker import EvidenceTaker
+from rankscope.agent.nodes.messages import Ruling
 from rankscope.agent.notices.delivery import Notices
 from rankscope.agent.observing.current import CurrentWorkers
 from rankscope.agent.observing.observer import Observer
 from rankscope.agent.observing.trained import Trained
+from rankscope.agent.policy.isolation import node_to_blame
 from rankscope.agent.ranks.nested import NestedRanks
 from rankscope.agent.records.folder import Records
 from rankscope.agent.records.ledger import Ledger
+from rankscope.agent.records.replay import Asked
 from rankscope.agent.services.running import Services
 from rankscope.agent.settings.values import Settings
 from rankscope.agent.telling.announcer import Announcer
@@ -38,6 +43,7 @@ from rankscope.agent.telling.bulletin import Bulletin
 from rankscope.agent.telling.console import Console, LogLines
 from rankscope.agent.telling.progress import Progress
 from rankscope.agent.telling.worker_words import WorkerWords
+from rankscope.agent.watching.joint import Proposal
 from rankscope.agent.watching.reporter import TimerSignal
 from rankscope.agent.watching.watch import Watch
 from rankscope.agent.workers.model import Launch
@@ -245,16 +251,44 @@ class SessionReports(Announcer):
         return self.settings.c4d and severity in _SHOWN_FROM[self.settings.c4d_log_level]
 
     def on_act_due(self, diagnosis: Diagnosis, due: ActDue, *, progress_seen: bool) -> None:
-        """Decide; the main thread carries it out."""
+        """Decide, with the other nodes where there are some; the main thread carries it out."""
         done = self.done()
-        decision = self.decider.on_hang(
+        considered = self.decider.consider_hang(
             self.evidence.lasting(diagnosis, due.gap),
             done,
             silent=due.gap,
             progress_seen=progress_seen or done.has_moved,
             some_have_ended=any(end.code == 0 for end in self.watch.ended().values()),
         )
-        if decision is None:
+        if considered is None:
+            return
+        decision, asked = considered
+        leaving = (node_to_blame(diagnosis),) if decision.action == "isolate" else ()
+
+        def carry_out() -> None:
+            ours = self._for_this_node(decision, leaving)
+            self._decided(ours, asked if ours is decision else None)
+
+        if not self.watch.propose(Proposal(decision, leaving, carry_out, self.watch.postpone)):
+            self._decided(decision, asked)
+
+    def on_ruled(self, ruling: Ruling) -> None:
+        """Another node has decided for all: do the same, or without it."""
+        if ruling.decision is not None:
+            self.console.say(f"{ruling.node} decides for the whole job:")
+            self._decided(self._for_this_node(ruling.decision, ruling.leaving), None)
+
+    def _for_this_node(self, decision: Decision, leaving: tuple[str, ...]) -> Decision:
+        """Where a node leaves, the others start again without it."""
+        launch = self.current.ranks
+        own = {one.rank for one in launch.workers} if launch is not None else set[int]()
+        leaves = self.records.node in leaving and bool(own.intersection(decision.culprits))
+        if decision.action != "isolate" or leaves:
+            return decision
+        return msgspec.structs.replace(decision, action="restart", exit_code=None)
+
+    def _decided(self, decision: Decision, asked: Asked | None) -> None:
+        if self.decider.decided(decision, asked) is None:
             return
         if decision.action == "restart":
             self.restart_clock.begin()

@@ -6,6 +6,7 @@ What is decided is handed to the main thread through ``take_due``; nothing here 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from functools import partial
 from typing import Final
@@ -14,6 +15,7 @@ from rankscope.agent.bounded_call import TookTooLongError, within
 from rankscope.agent.ending.left_behind import end_left_behind, read_predecessor
 from rankscope.agent.failures import Failure
 from rankscope.agent.health import Phase
+from rankscope.agent.nodes.meeting import Meeting
 from rankscope.agent.notices.delivery import CLOSE_TIMEOUT, Notices
 from rankscope.agent.reports import SessionReports
 from rankscope.agent.services.api import url_of
@@ -24,6 +26,7 @@ from rankscope.diag.store.job import AgentFile
 from rankscope.watchdog import environment
 from rankscope.watchdog.probe import pythonpath
 
+_RULING_PAUSE: Final = 0.02
 _READ_SECONDS: Final = 2.0
 """For a file of the job folder: a lost share must not keep the launch."""
 
@@ -178,6 +181,28 @@ class Session(SessionReports):
         self.watch.cycle_ended()
         if self.current.ranks is not None:
             self.services.forget_timers([worker.pid for worker in self.current.ranks.workers])
+
+    # Where nodes meet.
+
+    def round_begins(self, meeting: Meeting | None) -> None:
+        """The agents have met; ``None`` for a job of one node, and where they have no way to talk."""
+        if meeting is not None and self.settings.execution_mode == "Sync":
+            self.watch.round_begins(meeting)
+
+    def round_ends(self) -> None:
+        """They are about to meet anew."""
+        self.watch.round_ends()
+
+    def restarts_told(self, count: int) -> None:
+        """Other nodes know of more restarts of the job than this one."""
+        self.ledger.restarts_told(count)
+
+    def ruling_due(self, timeout: float) -> Decision | None:
+        """The decision of another node that is on its way, if an incident of the whole job is open."""
+        until = time.monotonic() + timeout
+        while (due := self.take_due()) is None and self.watch.rules_jointly and time.monotonic() < until:
+            time.sleep(_RULING_PAUSE)
+        return due
 
     def phase(self, name: Phase, seconds: float | None) -> None:
         """Enter a phase; ``seconds`` is its own deadline."""

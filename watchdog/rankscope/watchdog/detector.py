@@ -17,6 +17,8 @@ does) and never stops anything (``agent.policy`` decides). Transitions::
     confirmed   not told yet, or now quiet       -> suspected    Suspected (again), Capture a
     acting      progress                         -> watching     Recovered
     acting      SettingsChanged, decide anew     -> confirmed
+    acting      Postponed                        -> confirmed
+    any but acting, and timers   JudgedForAll    -> confirmed
     any         CycleStarted                     -> watching
 """
 
@@ -48,6 +50,8 @@ from rankscope.watchdog.observations import (
     Instruction,
     JobContinued,
     JobStopped,
+    JudgedForAll,
+    Postponed,
     Recovered,
     Sample,
     Sampled,
@@ -69,6 +73,9 @@ class Detector:
 
     Args:
         settings: the user's limits, ``HangSettings()`` for the learned ones.
+
+    Attributes:
+        moves: how often progress was seen.
     """
 
     def __init__(self, settings: HangSettings | None = None) -> None:
@@ -80,6 +87,7 @@ class Detector:
         self._suspicion: Suspicion | None = None
         self._stopped_since: float | None = None
         self._stop_told = False
+        self.moves = 0
 
     @property
     def situation(self) -> Situation:
@@ -110,6 +118,10 @@ class Detector:
                 self._diagnosed(event)
             case SettingsChanged():
                 self._settings_changed(event)
+            case JudgedForAll():
+                self._judged_for_all(event)
+            case Postponed():
+                self._postponed()
         return ()
 
     def _restart(self, now: float) -> None:
@@ -135,6 +147,7 @@ class Detector:
         return (*self._continued(tick.now), *self._advance(tick.now))
 
     def _progress(self, now: float, *, staged: bool) -> tuple[Instruction, ...]:
+        self.moves += 1
         gap = self._silence.seconds(now)
         if not staged:
             self._learn(now, gap)
@@ -346,6 +359,21 @@ class Detector:
         if event.anew and self.state == "acting":
             self.state = "confirmed"
 
+    def _judged_for_all(self, event: JudgedForAll) -> None:
+        if self.state == "acting" or self._looks_at_a_timer:
+            return
+        self.state = "confirmed"
+        self._suspicion = None
+        self._memory.published = True
+        self._memory.published_as = self.situation.sink_class
+        self._diagnosed(Diagnosed(hang=event.hang, confidence=event.confidence))
+
+    def _postponed(self) -> None:
+        latest = self._silence.latest
+        if self.state == "acting" and latest is not None:
+            self.state = "confirmed"
+            self._memory.postponed = 2 * self._silence.seconds(latest.now)
+
     def _is_healthy(self) -> None:
         """Ranks that work and wait for nobody: the same silence is given twice its length."""
         latest, suspicion = self._silence.latest, self._suspicion
@@ -358,7 +386,7 @@ class Detector:
     def _act(self, now: float) -> tuple[Instruction, ...]:
         silent = self._silence.seconds(now)
         limit = self._thresholds.own.act_after(self._memory.act_after)
-        if limit is None or silent < limit:
+        if limit is None or silent < max(limit, self._memory.postponed):
             return ()
         self.state = "acting"
         return (ActDue(silent),)

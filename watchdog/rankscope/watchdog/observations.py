@@ -154,7 +154,35 @@ class TimerExpired:
     scope: str
 
 
-Event = CycleStarted | Tick | SettingsChanged | Captured | Sampled | Diagnosed | TimerExpired
+@dataclass(frozen=True, slots=True)
+class JudgedForAll:
+    """The whole job was judged because of what another node saw; what was found holds here too.
+
+    Attributes:
+        hang: as in ``Diagnosed``.
+        confidence: as in ``Diagnosed``.
+    """
+
+    hang: bool
+    confidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Postponed:
+    """What was due is not done: the job goes on elsewhere. The silence is given twice its length."""
+
+
+Event = (
+    CycleStarted
+    | Tick
+    | SettingsChanged
+    | Captured
+    | Sampled
+    | Diagnosed
+    | TimerExpired
+    | JudgedForAll
+    | Postponed
+)
 
 Clock = Literal["quiet", "ticking", "busy", "loop", "stage", "exit", "timer", "again"]
 """Whose limit was passed."""

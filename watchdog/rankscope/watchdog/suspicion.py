@@ -36,6 +36,7 @@ class Memory:
 
     Attributes:
         act_after: when it is acted on without an own limit of the ranks, ``None`` for never.
+        postponed: seconds of silence before which it is not acted on, whatever the limit.
         verdict: what was found, ``None`` until a diagnosis was.
         published_as: how the suspects behaved when it was published.
         told: whether what was published named a cause.
@@ -47,6 +48,7 @@ class Memory:
     """
 
     act_after: float | None = None
+    postponed: float = 0.0
     verdict: Diagnosed | None = None
     published_as: SinkClass = "none"
     told: bool = True

@@ -88,7 +88,7 @@ class Decider:
             self._ends_launch = None
             self.workers = workers
 
-    def on_hang(
+    def consider_hang(
         self,
         diagnosis: Diagnosis,
         done: Trained,
@@ -96,8 +96,8 @@ class Decider:
         silent: float,
         progress_seen: bool,
         some_have_ended: bool,
-    ) -> Decision | None:
-        """About a hang that has outlasted its limit; ``None`` when the workers' end is decided already.
+    ) -> tuple[Decision, Asked] | None:
+        """What to do about a hang that has outlasted its limit; it holds once it is ``decided``.
 
         Args:
             diagnosis: what is known of it.
@@ -105,6 +105,9 @@ class Decider:
             silent: seconds without progress.
             progress_seen: whether the looks at them show that they ever progressed.
             some_have_ended: whether other ranks have ended as they should, and these linger.
+
+        Returns:
+            The decision and what the policy was asked, ``None`` when the workers' end is decided already.
         """
         decide = decide_on_exit_hang if some_have_ended else decide_on_hang
         with self._lock:
@@ -113,9 +116,19 @@ class Decider:
             given = self._interval_given(done, some_have_ended=some_have_ended)
             history = replace(self._history(None, done), progress_seen=progress_seen, interval_given=given)
             rules = self._rules
-            decision = decide(diagnosis, history, rules, silent_seconds=silent, time=_now())
-            about: Subject = "exit_hang" if some_have_ended else "hang"
-            return self._keep(decision, Asked(about, history, rules, seconds=silent))
+        decision = decide(diagnosis, history, rules, silent_seconds=silent, time=_now())
+        about: Subject = "exit_hang" if some_have_ended else "hang"
+        return decision, Asked(about, history, rules, seconds=silent)
+
+    def decided(self, decision: Decision, asked: Asked | None) -> Decision | None:
+        """A decision holds; stored, and answered unless the workers' end is decided already.
+
+        Args:
+            decision: the own one, or another node's about the whole job.
+            asked: what the policy was asked, ``None`` where another node has asked its own.
+        """
+        with self._lock:
+            return self._keep(decision, asked) if self._ends_launch is None else None
 
     def on_failure(self, diagnosis: Diagnosis | None, failure: Failure | None, done: Trained) -> Decision:
         """About workers that failed, once the failure is recorded.
@@ -226,14 +239,14 @@ class Decider:
         with self._lock:
             return self._keep(decision, asked)
 
-    def _keep(self, decision: Decision, asked: Asked) -> Decision:
+    def _keep(self, decision: Decision, asked: Asked | None) -> Decision:
         self.last = decision
         if decision.action in STOPPING:
             self._ends_launch = decision
         self._store(decision, asked)
         return decision
 
-    def _store(self, decision: Decision, asked: Asked) -> None:
+    def _store(self, decision: Decision, asked: Asked | None) -> None:
         self._ledger.decided(decision, asked)
         if decision.action != "log":  # in the records only
             self._say(f"{decision.action}: {decision.reason}")

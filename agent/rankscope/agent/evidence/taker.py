@@ -134,6 +134,21 @@ class EvidenceTaker(Looker):
         self._records.diagnosis(incident.id, diagnosis)
         return diagnosis
 
+    def adopt(self, diagnosis: Diagnosis, a: JobSnapshot | None, b: JobSnapshot | None) -> None:
+        """Store what another agent has found of the whole job, unless it lies in this folder already.
+
+        Args:
+            diagnosis: what was found; its incident names the folder.
+            a: what was seen of the ranks here.
+            b: the second look.
+        """
+        incident = diagnosis.incident or ""
+        if self._records.has_whole(incident, diagnosis):
+            return
+        if a is not None and not self._records.has_snapshot(incident):
+            self.store(Incident(incident, a, b))
+        self._records.diagnosis(incident, diagnosis)
+
     def judge_asked(self, incident: Incident, *, known: Diagnosis | None) -> Diagnosis:
         """Diagnose looks that a person asked for; stored is what is neither well nor told already.
 

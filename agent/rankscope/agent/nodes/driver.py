@@ -32,6 +32,7 @@ from rankscope.agent.nodes.store_link import CALL_TIMEOUT, Store, StoreLink
 
 logger = logging.getLogger(__name__)
 _STOP_TIMEOUT: Final = 5.0
+_MOMENT: Final = 0.01
 
 
 class Owner(Protocol):
@@ -96,7 +97,13 @@ class NodeDriver:
         self._events.put(event)
 
     def stop(self, timeout: float = _STOP_TIMEOUT) -> None:
-        """The round is over, or the job: nothing is said after this."""
+        """The round is over, or the job: nothing is said after this.
+
+        A ruling that stands is acknowledged first, and the own looks deleted, if that is a matter of moments.
+        """
+        until = time.monotonic() + timeout
+        while self._thread.is_alive() and self._protocol.state == "ruled" and time.monotonic() < until:
+            time.sleep(_MOMENT)
         self._events.put(Left(time.monotonic()))
         self._events.put(None)
         if self._thread.ident is not None:

@@ -26,10 +26,11 @@ class Ending(Speaker):
     def _progressed(self, reason: str) -> None:
         self._wants = None
         if self._affair is not None:
-            self._propose(self._nothing(self._affair, reason))
+            self._propose(self._nothing(self._affair, reason, goes_on=True))
 
-    def _nothing(self, affair: Affair, reason: str) -> Ruling:
-        return Ruling(affair.opening.incident, self._me.rank, self._me.node, reason)
+    def _nothing(self, affair: Affair, reason: str, *, goes_on: bool = False) -> Ruling:
+        incident = affair.opening.incident
+        return Ruling(incident, self._me.rank, self._me.node, reason, goes_on=goes_on)
 
     def _rule(self, affair: Affair, proposal: Ruling) -> None:
         call = CompareSet(keys.ruling(affair.number), b"", encode(proposal))

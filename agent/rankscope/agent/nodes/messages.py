@@ -39,6 +39,8 @@ class Opening(msgspec.Struct, frozen=True):
         rank: group rank of the agent; node its name.
         reason: a phrase.
         time: unix time there, seconds.
+        silent: for how long it saw no progress, seconds.
+        overdue: whether that is ten times what working ranks are given.
     """
 
     incident: str
@@ -46,6 +48,8 @@ class Opening(msgspec.Struct, frozen=True):
     node: str
     reason: str
     time: float
+    silent: float = 0.0
+    overdue: bool = False
 
 
 class Lead(msgspec.Struct, frozen=True):
@@ -93,6 +97,7 @@ class Ruling(msgspec.Struct, frozen=True):
         reason: a sentence.
         decision: what all nodes do, ``None`` for nothing: it was no hang, or it is over.
         leaving: nodes that leave the job, by name.
+        goes_on: whether the job goes on somewhere.
     """
 
     incident: str
@@ -101,6 +106,7 @@ class Ruling(msgspec.Struct, frozen=True):
     reason: str
     decision: Decision | None = None
     leaving: tuple[str, ...] = ()
+    goes_on: bool = False
 
 
 def encode(record: msgspec.Struct) -> bytes:

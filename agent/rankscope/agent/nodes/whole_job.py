@@ -7,12 +7,12 @@ make of it, or what is done about a verdict.
 
 from __future__ import annotations
 
+import gc
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-
-import msgspec
 
 from rankscope.agent.nodes.clock_offsets import offset_of
 from rankscope.agent.nodes.events import (
@@ -47,7 +47,7 @@ class Hands:
         put: does a job after those that were put before, in a thread of its own.
         take: looks at the own ranks.
         unseen: the look that says of every own rank why it was not observed.
-        judge: the diagnosis of two looks at the whole job.
+        judge: the diagnosis of two looks at the whole job, with what else is to be told as evidence.
         learned: is told the verdict of the whole job.
         followed: is told how the incident ends.
         alone: is told that the store does not answer.
@@ -56,7 +56,7 @@ class Hands:
     put: Callable[[Callable[[], None]], None]
     take: Callable[[Which, Opening], JobSnapshot]
     unseen: Callable[[str], JobSnapshot]
-    judge: Callable[[Opening, JobSnapshot, JobSnapshot], Diagnosis]
+    judge: Callable[[Opening, JobSnapshot, JobSnapshot, tuple[Evidence, ...]], Diagnosis]
     learned: Callable[[Opening, Diagnosis], None]
     followed: Callable[[Follow], None]
     alone: Callable[[str], None]
@@ -101,7 +101,8 @@ class WholeJob:
 
     def keep(self, kept: Keep) -> None:
         """Unpack an agent's look."""
-        self._merge.keep(kept.which, kept.rank, kept.parts)
+        with collector_off():
+            self._merge.keep(kept.which, kept.rank, kept.parts)
 
     def judge(self, asked: Judge) -> None:
         """Have the verdict found."""
@@ -110,7 +111,8 @@ class WholeJob:
 
     def _judge(self, asked: Judge, merge: Merge) -> None:
         try:
-            diagnosis = self._diagnosis(asked, merge)
+            with collector_off():
+                diagnosis = self._diagnosis(asked, merge)
         except Exception:
             # Another agent may lead next; what failed here may not fail there.
             logger.exception("rankscope could not judge the job's incident")
@@ -127,10 +129,8 @@ class WholeJob:
             merge.job_look(which, missing=asked.missing, members=members, offsets=offsets)
             for which in ("a", "b")
         )
-        found = self._hands.judge(asked.opening, a, b)
-        names = merge.nodes()
-        told = (*silent_evidence(asked.missing, members), *clock_evidence(names, offsets))
-        return msgspec.structs.replace(found, evidence=(*found.evidence, *told))
+        told = (*silent_evidence(asked.missing, members), *clock_evidence(merge.nodes(), offsets))
+        return self._hands.judge(asked.opening, a, b, told)
 
     def learn(self, learned: Learn) -> None:
         """Hand on the verdict; one of another version is nobody's."""
@@ -145,6 +145,18 @@ class WholeJob:
     def alone(self, alone: Alone) -> None:
         """Hand on that this agent is on its own."""
         self._hands.alone(alone.reason)
+
+
+@contextmanager
+def collector_off() -> Iterator[None]:
+    """No garbage collection meanwhile: it goes over a job's looks again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def silent_evidence(missing: tuple[Missing, ...], members: dict[int, Member]) -> tuple[Evidence, ...]:

@@ -12,12 +12,14 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from rankscope.agent.records.event_queue import EventQueue
 from rankscope.agent.records.node_lock import NodeLock, take_node
 from rankscope.agent.records.writer import FileWriter
+from rankscope.diag.errors import StoreError
 from rankscope.diag.model import Decision, Diagnosis, JobSnapshot
 from rankscope.diag.store.events import TYPE_PREFIX, Event, boot_name, clock_text, iso_time
 from rankscope.diag.store.files import write_json
@@ -153,6 +155,31 @@ class Records:
             self._stored.discard(incident)
             self._missing.setdefault(incident, self.trouble)
         return done
+
+    def has_whole(self, incident: str, value: Diagnosis) -> bool:
+        """Whether an incident lies here with this very diagnosis: agents may share the folder.
+
+        One that does is known from here on as if it had been stored by this agent.
+        """
+        found: list[Diagnosis] = []
+
+        def look() -> None:
+            folder = self.incident(incident)
+            if folder.is_complete:
+                with suppress(StoreError):
+                    found.append(folder.diagnosis())
+
+        is_there = self.usable and self._guard(look) and found == [value]
+        if is_there and incident not in self._stored:
+            self.incidents.append(value)
+            self._stored.add(incident)
+        return is_there
+
+    def has_snapshot(self, incident: str) -> bool:
+        """Whether a look of an incident lies here, of whichever agent."""
+        found: list[bool] = []
+        path = self.incident(incident).snapshot_path("a")
+        return self.usable and self._guard(lambda: found.append(path.is_file())) and found == [True]
 
     def is_stored(self, incident: str) -> bool:
         """Whether an incident is on disk, all of what was to be kept of it; looks at no disk."""

@@ -92,6 +92,10 @@ class LaunchLedger:
         self._faults.add(rank)
         self._records.event("worker.failed", data, subject=incident)
 
+    def restarts_told(self, count: int) -> None:
+        """The job has been restarted ``count`` times, as other nodes know."""
+        self._records.event("restarts.told", {"restarts": count})
+
     def restart_begins(
         self,
         decision: Decision | None,

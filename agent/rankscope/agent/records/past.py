@@ -142,6 +142,7 @@ class Past:
             "worker.failed": self._worker_failed,
             "restart.begun": self._restart_begun,
             "restart": self._restart,
+            "restarts.told": self._restarts_told,
         }
         if event.name in handlers:
             handlers[event.name](event.data)
@@ -228,6 +229,9 @@ class Past:
             self.worker_restarted(worker)
         else:
             self.restarted(counted=data.get("is_counted") is not False)
+
+    def _restarts_told(self, data: Mapping[str, object]) -> None:
+        self.restarts = max(self.restarts, _number(data.get("restarts")) or 0)
 
     def _restart(self, data: Mapping[str, object]) -> None:
         """Complete: it was counted when it began, except by versions that did not tell of that."""

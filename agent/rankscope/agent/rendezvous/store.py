@@ -62,6 +62,9 @@ class FreshStoreRendezvous(RendezvousHandler):
     Args:
         inner: the handler that the nodes meet in; it must not be used beside this one.
         timeout: seconds a node waits for group rank 0 to say where the round's store is.
+
+    Attributes:
+        round_id: the same on all nodes of a round and in no other round, ``""`` where a round has none.
     """
 
     def __init__(self, inner: RendezvousHandler, *, timeout: float = JOIN_TIMEOUT) -> None:
@@ -70,6 +73,7 @@ class FreshStoreRendezvous(RendezvousHandler):
         self._rounds: list[_HostedRound] = []  # those this node hosted and whose store may be in use
         self._inner_addresses: set[tuple[str, int]] = set()
         self._last_read = b""
+        self.round_id = ""
 
     @property
     def inner(self) -> RendezvousHandler:
@@ -93,6 +97,7 @@ class FreshStoreRendezvous(RendezvousHandler):
             RendezvousTimeoutError: no address within ``timeout``.
             RendezvousError: whatever ``inner`` raises.
         """
+        self.round_id = ""
         if not self._inner.use_agent_store:
             return self._inner.next_rendezvous()
         with _switch.off():
@@ -147,7 +152,7 @@ class FreshStoreRendezvous(RendezvousHandler):
             return self._read(info.store)
         server = None if unused else _start_server(inner.master_addr)
         fresh = inner if server is None else RendezvousStoreInfo(inner.master_addr, server.port)
-        round_id = uuid.uuid4().hex
+        self.round_id = round_id = uuid.uuid4().hex
         self._rounds.append(_HostedRound(round_id, info.store, info.world_size - 1, server))
         # A store without rounds in its keys (static) still holds the last address: the id tells them apart.
         published = {"id": round_id, "addr": fresh.master_addr, "port": fresh.master_port}
@@ -172,6 +177,7 @@ class FreshStoreRendezvous(RendezvousHandler):
             pause = min(pause * 2, LAST_PAUSE)
         self._last_read = raw
         published = json.loads(raw)
+        self.round_id = str(published["id"])
         store.add(_taken(published["id"]), 1)
         return RendezvousStoreInfo(published["addr"], published["port"])
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 from rankscope.agent.evidence.looker import Samples
 from rankscope.agent.evidence.taker import EvidenceTaker, Incident
+from rankscope.agent.nodes.messages import Opening
 from rankscope.agent.observing.observer import Observer
 from rankscope.agent.watching.collector import Collector
+from rankscope.agent.watching.joint import CAPTURE_TIMEOUT, JointInquiry, Question
 from rankscope.agent.watching.reporter import Reporter
 from rankscope.agent.workers.model import Launch
 from rankscope.diag.model import Diagnosis, ExitFacts, JobSnapshot
@@ -25,14 +27,15 @@ from rankscope.watchdog.observations import (
     Confirmed,
     Diagnosed,
     Event,
+    JudgedForAll,
+    Postponed,
     Recovered,
     Sampled,
     Suspected,
 )
 
 logger = logging.getLogger(__name__)
-CAPTURE_TIMEOUT: Final = 20.0
-"""Seconds a snapshot may take; it replaces nobody's deadline but its own."""
+T = TypeVar("T")
 Look = Literal["a", "b", "sampled"]
 _HANGS: Final = ("RankCommHang", "RankNonCommHang", "Exited")
 
@@ -44,6 +47,7 @@ class Inquiry:
         evidence: takes and judges snapshots.
         reporter: is told.
         collector: does the jobs.
+        joint: asks the other nodes of the job, where there are some.
         post: runs a function in the watch thread.
         tell: gives an event to the detector, and carries out what it says.
         new_incident: makes an incident's id.
@@ -60,6 +64,7 @@ class Inquiry:
         evidence: EvidenceTaker,
         reporter: Reporter,
         collector: Collector,
+        joint: JointInquiry,
         post: Callable[[Callable[[], None]], None],
         tell: Callable[[Event], None],
         new_incident: Callable[[], str],
@@ -68,6 +73,7 @@ class Inquiry:
         self._evidence = evidence
         self._reporter = reporter
         self._collector = collector
+        self._joint = joint
         self._post = post
         self._tell = tell
         self._new_incident = new_incident
@@ -170,8 +176,32 @@ class Inquiry:
             overdue=confirmed.overdue,
             kept=confirmed.clock == "timer",
         )
-        cycle = self._cycle
         self.judging = True
+        question = Question(
+            self._opening(confirmed.reason, incident.silent_seconds or 0.0, overdue=confirmed.overdue),
+            judged=self._in_this_cycle(lambda found: self._judged(found, confirmed)),
+            goes_on=self._in_this_cycle(lambda _reason: self._goes_on()),
+            here=lambda: self._judge_here(incident, confirmed),
+        )
+        # A worker's own timer asks for a signal to that worker: evidence of it is enough, and must be quick.
+        if confirmed.clock == "timer" or not self._joint.ask(question):
+            self._judge_here(incident, confirmed)
+
+    def _opening(self, reason: str, silent: float, *, overdue: bool = False) -> Opening:
+        node, rank = self._joint.named
+        return Opening(self.incident, rank, node, reason, time.time(), round(silent, 3), overdue)
+
+    def _in_this_cycle(self, message: Callable[[T], None]) -> Callable[[T], None]:
+        cycle = self._cycle
+        return lambda value: message(value) if cycle == self._cycle else None
+
+    def _goes_on(self) -> None:
+        """The job goes on on another node: this silence is none of a hang's."""
+        self.judging = False
+        self._tell(Diagnosed(hang=False, confidence="high", healthy=True))
+
+    def _judge_here(self, incident: Incident, confirmed: Confirmed) -> None:
+        cycle = self._cycle
 
         def judge() -> None:
             try:
@@ -193,10 +223,44 @@ class Inquiry:
         self._diagnosis = None
 
     def act_due(self, due: ActDue) -> None:
-        """It has lasted long enough to be acted on."""
+        """It has lasted long enough to be acted on: by a verdict of now, where the job has other nodes."""
+        if self._diagnosis is None:
+            return
+        if self._joint.is_here and not self._joint.is_judged:
+            question = Question(
+                self._opening(f"no progress for {due.gap:.0f} s", due.gap),
+                judged=self._in_this_cycle(lambda found: self._judged_again(found, due)),
+                goes_on=self._in_this_cycle(lambda _reason: self._tell(Postponed())),
+                here=lambda: self._report_due(due),
+            )
+            if self._joint.ask(question):
+                return
+        self._report_due(due)
+
+    def _judged_again(self, diagnosis: Diagnosis, due: ActDue) -> None:
+        if diagnosis.verdict == "Healthy":
+            self._tell(Postponed())
+            return
+        self._diagnosis = diagnosis
+        self._report_due(due)
+
+    def _report_due(self, due: ActDue) -> None:
         if self._diagnosis is not None:
             seen = any(_shows_progress(snapshot) for snapshot in self._snapshots.values())
             self._reporter.on_act_due(self._diagnosis, due, progress_seen=seen)
+
+    def judged_for_all(self, opening: Opening, diagnosis: Diagnosis) -> None:
+        """The whole job was judged because of what another node saw."""
+        if self._workers is None:
+            return
+        before, now = self._diagnosis, time.monotonic()
+        self.incident = opening.incident
+        self._diagnosis, self._stored, self._recovered = diagnosis, True, None
+        self._tell(JudgedForAll(hang=diagnosis.verdict in _HANGS, confidence=diagnosis.confidence))
+        if not _says_the_same(before, diagnosis):
+            reason = f"{opening.reason} (on {opening.node})"
+            since = now - opening.silent
+            self._reporter.on_diagnosed(diagnosis, Confirmed(reason, since, (), (), "none"))
 
     # Answers of the collector.
 
@@ -226,6 +290,7 @@ class Inquiry:
         before = self._diagnosis
         if not healthy:
             self._diagnosis = diagnosis
+            self.incident = diagnosis.incident or self.incident  # another node's, where both suspected it
         hang = diagnosis.verdict in _HANGS
         self._tell(Diagnosed(hang=hang, confidence=diagnosis.confidence, healthy=healthy))
         if not _says_the_same(before, diagnosis):

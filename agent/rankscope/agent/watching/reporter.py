@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rankscope.agent.nodes.messages import Ruling
 from rankscope.diag.classify import Slowdown
 from rankscope.diag.model import Diagnosis
 from rankscope.watchdog.detector import Detector
@@ -56,6 +57,12 @@ class Reporter:
 
     def on_slow_no_more(self, diagnosis: Diagnosis, reason: str) -> None:
         """What was told to be slow is over; why it is known is a phrase."""
+
+    def on_ruled(self, ruling: Ruling) -> None:
+        """Another node's agent has decided for the whole job."""
+
+    def tell(self, text: str) -> None:
+        """Say something to the person who reads along."""
 
     def on_act_due(self, diagnosis: Diagnosis, due: ActDue, *, progress_seen: bool) -> None:
         """The act-after limit has passed; ``progress_seen`` says whether the workers ever trained."""

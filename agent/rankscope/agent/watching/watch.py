@@ -15,9 +15,12 @@ from functools import partial
 from typing import Final
 
 from rankscope.agent.evidence.taker import EvidenceTaker
+from rankscope.agent.nodes.meeting import Meeting
+from rankscope.agent.nodes.messages import Opening
 from rankscope.agent.observing.observer import Observer
 from rankscope.agent.watching.collector import Collector
 from rankscope.agent.watching.inquiry import Inquiry
+from rankscope.agent.watching.joint import JointInquiry, Proposal
 from rankscope.agent.watching.mailbox import Mailbox
 from rankscope.agent.watching.on_demand import OnDemand, Standing
 from rankscope.agent.watching.raising import Raising
@@ -25,7 +28,7 @@ from rankscope.agent.watching.reporter import Reporter, TimerSignal
 from rankscope.agent.watching.stragglers import Stragglers
 from rankscope.agent.workers.exits import ExitWatch
 from rankscope.agent.workers.model import Launch
-from rankscope.diag.model import ExitFacts, JobSnapshot
+from rankscope.diag.model import Diagnosis, ExitFacts, JobSnapshot
 from rankscope.watchdog.detector import Detector
 from rankscope.watchdog.limits import QUIET_FACTOR, HangSettings
 from rankscope.watchdog.observations import (
@@ -38,6 +41,7 @@ from rankscope.watchdog.observations import (
     Instruction,
     JobContinued,
     JobStopped,
+    Postponed,
     Recovered,
     Sample,
     SettingsChanged,
@@ -85,10 +89,20 @@ class Watch:
         self._launch: Launch | None = None
         self._observer: Observer | None = None
         self._raising = Raising(evidence, self._collector, ended=self.ended, holds=holds_raising)
+        self._joint = JointInquiry(
+            evidence=evidence,
+            collector=self._collector,
+            post=self._post,
+            ended=self.ended,
+            published=self._judged_for_all,
+            ruled=reporter.on_ruled,
+            say=reporter.tell,
+        )
         self._inquiry = Inquiry(
             evidence=evidence,
             reporter=reporter,
             collector=self._collector,
+            joint=self._joint,
             post=self._post,
             tell=self._tell,
             new_incident=new_incident,
@@ -141,6 +155,28 @@ class Watch:
     def cycle_ended(self) -> None:
         """The workers are about to be stopped, or have ended (main thread)."""
         self._post(self._on_ended)
+
+    def round_begins(self, meeting: Meeting) -> None:
+        """The agents of a job have met: incidents are the whole job's from now on (main thread)."""
+        if self._enabled:
+            self._post(lambda: self._joint.join(meeting))
+
+    def round_ends(self) -> None:
+        """The agents are about to meet anew, or the job ends (main thread)."""
+        self._post(self._joint.leave)
+
+    def propose(self, proposal: Proposal) -> bool:
+        """Have all nodes agree on what is done; ``False`` where there is nobody to ask (watch thread)."""
+        return self._joint.propose(proposal)
+
+    def postpone(self) -> None:
+        """What was due is not done now (watch thread)."""
+        self._tell(Postponed())
+
+    @property
+    def rules_jointly(self) -> bool:
+        """Whether an incident of the whole job is open, which may end with a ruling at any moment."""
+        return self._joint.is_open
 
     def timer_expired(self, pid: int, scope: str, number: int) -> None:
         """A worker's timer ran out; ``number`` is the signal it asks for, 0 for none (timer thread)."""
@@ -217,6 +253,7 @@ class Watch:
 
     def _end(self) -> None:
         self._stopping = True
+        self._joint.leave()
         self._on_demand.close()
 
     def _run(self) -> None:
@@ -247,6 +284,7 @@ class Watch:
                 silent = self.detector.seconds_without_progress(now)
                 calm = self.detector.state == "watching" and not self._on_demand.is_looking
                 self._stragglers.tick(now, ranks, silent=silent, calm=calm)
+        self._joint.tick(now, self.detector.moves)
         self._send_timer_signals()
         self._on_demand.tick(now, self._standing)
         self._reporter.on_tick(now, self.detector)
@@ -309,6 +347,7 @@ class Watch:
         self._close_observer()
         self._launch, self._observer = launch, observer
         self._inquiry.begin(launch, observer)
+        self._joint.begin(launch, observer)
         self._on_demand.begin(launch, observer)
         if self._stragglers is not None:
             self._stragglers.begin(launch, observer, time.monotonic())
@@ -317,6 +356,9 @@ class Watch:
         self.detector.handle(CycleStarted(time.monotonic(), ranks_elsewhere=elsewhere))
         self._raising.begin(page)
 
+    def _judged_for_all(self, opening: Opening, found: Diagnosis) -> None:
+        self._inquiry.judged_for_all(opening, found)
+
     def _close_observer(self) -> None:
         observer, self._observer = self._observer, None
         if observer is not None:
@@ -324,6 +366,7 @@ class Watch:
 
     def _on_ended(self) -> None:
         self._inquiry.end()
+        self._joint.end()
         self._on_demand.end()
         if self._stragglers is not None:
             self._stragglers.end()

@@ -189,12 +189,14 @@ class EventsAnswer(msgspec.Struct, frozen=True):
     Attributes:
         more: whether there are further ones: ask again with ``since`` = the last one's id.
         waiting: how many of the last ones are not on disk yet.
+        skipped: how many lines of the logs are no event: torn by a kill or a full disk, or longer than 8 MiB.
     """
 
     job: str
     events: tuple[Event, ...] = ()
     more: bool = False
     waiting: int = 0
+    skipped: int = 0
     schema: int = SCHEMA
 
 

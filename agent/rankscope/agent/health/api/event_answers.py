@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from http import HTTPStatus
 
 import msgspec
 
@@ -11,9 +11,6 @@ from rankscope.agent.health.api.event_files import JobEvents
 from rankscope.agent.health.api.refusal import NoAnswerError
 from rankscope.diag.store.events import Event, unix_time
 from rankscope.diag.store.job import JobFolder
-
-_NOT_FOUND: Final = 404
-_UNAVAILABLE: Final = 503
 
 
 class EventAnswers:
@@ -29,7 +26,7 @@ class EventAnswers:
         Raises:
             NoAnswerError: ``since`` is neither an event that is known nor a time.
         """
-        known = self._read_on()
+        known = self.read_on()
         first = self._place(question.since)
         limit = min(question.limit, questions.MOST_EVENTS)
         lines = [msgspec.Raw(line) for _entry, line in known.lines(first, limit)]
@@ -40,13 +37,23 @@ class EventAnswers:
             waiting = [one for one in question.unwritten.events if known.place_after(one.id) is None]
             unwritten, more = waiting[:room], len(waiting) > room
         events = [*lines, *(msgspec.Raw(msgspec.json.encode(one)) for one in unwritten)]
-        head = answers.EventsAnswer(self._folder.run_id, (), more=more, waiting=len(unwritten))
+        head = answers.EventsAnswer(
+            self._folder.run_id, (), more=more, waiting=len(unwritten), skipped=known.skipped
+        )
         return msgspec.json.encode({**msgspec.structs.asdict(head), "events": events})
 
-    def _read_on(self) -> JobEvents:
+    def read_on(self) -> JobEvents:
+        """All events that are stored now.
+
+        Raises:
+            NoAnswerError: there are too many for one answer's time; the next goes on where this one ended.
+        """
         if not self._known.read_on():
-            count = len(self._known.entries)
-            raise NoAnswerError(_UNAVAILABLE, f"the events are still being read ({count} so far)")
+            done, size = (one >> 20 for one in self._known.progress)
+            raise NoAnswerError(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                f"the events are still being read ({done} of {size} MiB so far)",
+            )
         return self._known
 
     def _place(self, since: str) -> int:
@@ -58,13 +65,14 @@ class EventAnswers:
         moment = unix_time(since)
         if moment is None:
             raise NoAnswerError(
-                _NOT_FOUND, "since: no event of that id, and no time as 2026-11-29T16:40:00Z; left out: all"
+                HTTPStatus.NOT_FOUND,
+                "since: no event of that id, and no time as 2026-11-29T16:40:00Z; left out: all",
             )
         return self._known.place_since(moment)
 
     def follow(self, question: questions.FollowEvents) -> questions.Followed:
         """What came after a place; from the first event on when the place is not known any more."""
-        known = self._read_on()
+        known = self.read_on()
         if question.generation == known.generation:
             return self._piece(question.position, question.limit, reset=False)
         if question.after:

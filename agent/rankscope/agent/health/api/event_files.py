@@ -1,24 +1,29 @@
 """The events of all nodes of a job as one log, read on from where the last reading ended.
 
 Its order is the one in which this process read them: by time for what was there at first, then as it comes,
-so that nothing is ever put before an event that somebody has seen. Only where each event lies is kept.
+so that nothing is ever put before an event that somebody has seen. Only where each event lies is kept, and
+of each log what the summaries of the job are made of (``kept_events``).
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import stat
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from rankscope.diag.store.events import Event, unix_time
+from rankscope.agent.health.api.kept_events import KeptEvents
+from rankscope.diag.store.events import Event, LogContent, unix_time
 from rankscope.diag.store.job import JobFolder
+from rankscope.diag.unhurried import without_collector
 
 _CHUNK: Final = 4 << 20
 _LONGEST_LINE: Final = 8 << 20
@@ -41,13 +46,50 @@ class _LogReplacedError(Exception):
 
 
 class _Log:
-    """One node's ``events.jsonl``."""
+    """One node's ``events.jsonl``.
+
+    Attributes:
+        has_more: whether the last call ended before the log did.
+        read_bytes: how far it is read.
+        size_bytes: of the log.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._identity: tuple[int, int] | None = None
-        self._offset = 0
+        self._ids: set[str] = set()
+        self._kept = KeptEvents()
+        self._lines = 0
+        self._is_skipping = False
+        self._trouble: OSError | None = None
         self.has_more = False
+        self.read_bytes = 0
+        self.size_bytes = 0
+
+    @property
+    def state(self) -> Hashable:
+        """Another one as soon as ``content`` may be another one."""
+        return self.read_bytes, self.size_bytes, self._trouble and self._trouble.errno
+
+    @property
+    def skipped(self) -> int:
+        """How many of its lines are no event."""
+        return self._kept.skipped
+
+    def content(self) -> LogContent:
+        """What the summaries are made of.
+
+        Raises:
+            OSError: it could not be read, and never has been.
+        """
+        if self._trouble is not None and not self._lines:
+            raise self._trouble
+        has_tail = self.read_bytes < self.size_bytes or self._is_skipping
+        content = self._kept.content(torn_line=self._lines + 1 if has_tail else None)
+        if self._trouble is None:
+            return content
+        why = f"{self._trouble.strerror or self._trouble}; what came since it was last read is not known"
+        return msgspec.structs.replace(content, doubts=(*content.doubts, why))
 
     def read_on(self, until: float) -> list[Entry]:
         """What came since the last call; a last line without its end is left for the next.
@@ -58,59 +100,88 @@ class _Log:
         Raises:
             _LogReplacedError: see there.
         """
+        self.has_more = False
+        self._trouble = None
         try:
             fd = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:
             if self._identity is not None:
                 raise _LogReplacedError from None
             return []
-        except OSError:
-            return []  # a share that is away: what comes later is read later
-        try:
-            return self._read_on(fd, until)
-        except OSError:
+        except OSError as error:
+            self._trouble = error  # a share that is away: what comes later is read later
             return []
+        entries: list[Entry] = []
+        try:
+            self._read_on(fd, until, entries)
+        except OSError as error:
+            self._trouble = error
         finally:
             os.close(fd)
+        return entries
 
-    def _read_on(self, fd: int, until: float) -> list[Entry]:
+    def _read_on(self, fd: int, until: float, entries: list[Entry]) -> None:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
-            return []
+            raise OSError(errno.EINVAL, "not a regular file")
         identity = (found.st_dev, found.st_ino)
-        if self._identity not in (None, identity) or found.st_size < self._offset:
+        if self._identity not in (None, identity) or found.st_size < self.read_bytes:
             raise _LogReplacedError
         self._identity = identity
-        entries: list[Entry] = []
-        self.has_more = False
-        while self._offset < found.st_size:
+        self.size_bytes = found.st_size
+        while self.read_bytes < found.st_size:
             if time.monotonic() >= until:
                 self.has_more = True
                 break
-            data = os.pread(fd, _CHUNK, self._offset)
-            end = data.rfind(b"\n") + 1
-            if not end:
-                data = os.pread(fd, _LONGEST_LINE, self._offset)
-                end = data.rfind(b"\n") + 1
-            if not end:
+            data = os.pread(fd, _CHUNK, self.read_bytes)
+            if b"\n" not in data:
+                data = os.pread(fd, _LONGEST_LINE, self.read_bytes)
+            if not self._take(data, entries):
                 break
-            entries += self._entries(data[:end], self._offset)
-            self._offset += end
-        return entries
+
+    def _take(self, data: bytes, entries: list[Entry]) -> bool:
+        """Take in a piece of the file; whether anything could be taken in."""
+        end = data.rfind(b"\n") + 1
+        if self._is_skipping or (not end and len(data) >= _LONGEST_LINE):
+            return self._skip(data)
+        if not end:
+            return False
+        entries += self._entries(data[:end], self.read_bytes)
+        self.read_bytes += end
+        return True
+
+    def _skip(self, data: bytes) -> bool:
+        """Pass over a line that is too long to be an event, or what there is of it."""
+        end = data.find(b"\n") + 1
+        self._is_skipping = not end
+        if end:
+            self._lines += 1
+            self._kept.unreadable(self._lines, too_long=True)
+        self.read_bytes += end or len(data)
+        return bool(data)
 
     def _entries(self, data: bytes, offset: int) -> list[Entry]:
         entries: list[Entry] = []
-        for line in data.split(b"\n"):
+        for line in data.split(b"\n")[:-1]:
             size = len(line)
-            try:
-                event = _DECODER.decode(line) if line.strip() else None
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                event = None  # torn by a kill or a full disk
-            if event is not None:
+            self._lines += 1
+            event = self._event(line)
+            if event is not None and event.id not in self._ids:  # written twice, for want of an answer
+                self._ids.add(event.id)
+                self._kept.take(event, size)
                 at = unix_time(event.time) or 0.0
-                entries.append(Entry(event.id, event.name, at, self._path, offset, size))
+                entries.append(Entry(event.id, sys.intern(event.name), at, self._path, offset, size))
             offset += size + 1
         return entries
+
+    def _event(self, line: bytes) -> Event | None:
+        if not line.strip():
+            return None
+        try:
+            return _DECODER.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            self._kept.unreadable(self._lines)  # torn by a kill or a full disk
+            return None
 
 
 _DECODER: Final = msgspec.json.Decoder(Event)
@@ -144,16 +215,42 @@ class JobEvents:
             Whether all of it was taken in.
         """
         until = time.monotonic() + seconds
-        try:
-            self._take(self._new(until))
-        except _LogReplacedError:
-            self._begin()
+        with without_collector():
             try:
                 self._take(self._new(until))
-            except _LogReplacedError:  # again, in this moment: the next call reads it
+            except _LogReplacedError:
                 self._begin()
-                return False
+                try:
+                    self._take(self._new(until))
+                except _LogReplacedError:  # again, in this moment: the next call reads it
+                    self._begin()
+                    return False
         return not any(log.has_more for log in self._logs.values())
+
+    @property
+    def state(self) -> Hashable:
+        """Another one as soon as ``content`` of a log may be another one."""
+        return self.generation, *((path, log.state) for path, log in self._logs.items())
+
+    @property
+    def skipped(self) -> int:
+        """How many lines of all logs are no event."""
+        return sum(log.skipped for log in self._logs.values())
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """How much of all logs is read, and how much there is, in bytes."""
+        logs = self._logs.values()
+        return sum(log.read_bytes for log in logs), sum(log.size_bytes for log in logs)
+
+    def content(self, path: Path) -> LogContent:
+        """What the summaries are made of, of one node's log.
+
+        Raises:
+            OSError: it could not be read, and never has been.
+        """
+        log = self._logs.get(path)
+        return log.content() if log is not None else LogContent()
 
     def _new(self, until: float) -> list[Entry]:
         for path in sorted(self._folder.path.glob("nodes/*/events.jsonl")):
@@ -163,7 +260,7 @@ class JobEvents:
 
     def _take(self, entries: Sequence[Entry]) -> None:
         for entry in entries:
-            if entry.id not in self._places:  # written twice, for want of an answer
+            if entry.id not in self._places:
                 self._places[entry.id] = len(self.entries)
                 self.entries.append(entry)
 

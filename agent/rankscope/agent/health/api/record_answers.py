@@ -1,13 +1,14 @@
 """The answers that are made of stored records. Blocking: files are read; it runs in the reader's process.
 
-What is read is kept as long as the files are the same ones, so that polling costs a look at their names. What
-cannot be read is left out and told in ``warnings``.
+What is read is kept as long as the files are the same ones, so that polling costs a look at their names; of
+event logs only what came is read. What cannot be read is left out and told in ``warnings``.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Iterable
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -30,7 +31,6 @@ from rankscope.diag.store.job import ENDED, AgentFile, JobFolder
 T = TypeVar("T")
 _FRESH: Final = 5.0
 """Seconds after which it is read again whether agents live, although no file has changed."""
-_NOT_FOUND: Final = 404
 
 Identity = tuple[Hashable, ...]
 
@@ -81,7 +81,7 @@ class RecordAnswers:
             case questions.ReadIncident():
                 return self._incident(question)
             case questions.ReadRestarts():
-                history = self._history()
+                _records, history = self._history()
                 return answers.RestartsAnswer(history.job, history.restarts, history.warnings)
             case questions.ReadSettings():
                 return self._settings(question)
@@ -92,14 +92,13 @@ class RecordAnswers:
 
     # What is read, and kept while nothing has changed.
 
-    def _record_files(self) -> list[Path]:
+    def _files(self) -> list[Path]:
         root = self._folder.path
-        nodes = [*root.glob("nodes/*/events.jsonl"), *root.glob("nodes/*/agent.json")]
         incidents = [*root.glob("incidents/*/diagnosis.json"), *root.glob("incidents/*/decision.json")]
-        return [self._folder.job_file, *sorted(nodes), *sorted(incidents)]
+        return [self._folder.job_file, *sorted(root.glob("nodes/*/agent.json")), *sorted(incidents)]
 
-    def _keep(self, name: str, paths: Iterable[Path], make: Callable[[], T]) -> T:
-        identity, now = identity_of(paths), time.monotonic()
+    def _keep(self, name: str, identity: Identity, make: Callable[[], T]) -> T:
+        now = time.monotonic()
         kept = self._kept.get(name)
         if kept is not None and kept[0] == identity and now - kept[1] < _FRESH:
             return kept[2]  # type: ignore[return-value]  # made by the same function before
@@ -108,19 +107,23 @@ class RecordAnswers:
         return value
 
     def _records(self) -> JobRecords:
-        return self._keep("records", self._record_files(), lambda: read_job(self._folder))
+        events = self._events.read_on()
+        identity = (events.state, *identity_of(self._files()))
+        return self._keep("records", identity, lambda: read_job(self._folder, log=events.content))
 
-    def _history(self) -> JobHistory:
-        return self._keep("history", self._record_files(), lambda: history_of(self._records()))
+    def _history(self) -> tuple[JobRecords, JobHistory]:
+        records = self._records()
+        # Kept with the records: as long as it holds them, no others have their id.
+        return self._keep("history", (id(records),), lambda: (records, history_of(records)))
 
     def _agents(self) -> tuple[AgentFile, ...]:
         files = sorted(self._folder.path.glob("nodes/*/agent.json"))
-        return self._keep("agents", files, self._folder.agents)
+        return self._keep("agents", identity_of(files), self._folder.agents)
 
     # What is answered.
 
     def _job(self, question: questions.ReadJob) -> answers.JobAnswer:
-        history, records = self._history(), self._records()
+        records, history = self._history()
         state, result, ended = state_of_records(records, now=time.time())
         return answers.JobAnswer(
             job=records.run_id,
@@ -178,12 +181,14 @@ class RecordAnswers:
         if path is not None:
             diagnosis, decision, trouble = self._stored(path)
             if diagnosis is None:
-                raise NoAnswerError(_NOT_FOUND, f"its record cannot be read: {trouble}")
+                raise NoAnswerError(HTTPStatus.NOT_FOUND, f"its record cannot be read: {trouble}")
             return answers.IncidentAnswer(question.id, diagnosis, decision)
         for diagnosis in question.unwritten.diagnoses:
             if diagnosis.incident == question.id:
                 return answers.IncidentAnswer(question.id, diagnosis, None, stored=False)
-        raise NoAnswerError(_NOT_FOUND, "the job has no incident of that id; /v1/incidents lists them")
+        raise NoAnswerError(
+            HTTPStatus.NOT_FOUND, "the job has no incident of that id; /v1/incidents lists them"
+        )
 
     def _settings(self, question: questions.ReadSettings) -> answers.SettingsBody:
         nodes = [one for one in self._records().nodes if one.node == question.node]
@@ -214,6 +219,7 @@ class RecordAnswers:
             unwritten=question.unwritten.events,
             diagnoses=question.unwritten.diagnoses,
             incident=question.incident or None,
+            records=self._records(),
         )
 
 

@@ -27,6 +27,7 @@ def read_live_page(
     unwritten: Iterable[Event] = (),
     diagnoses: Iterable[Diagnosis] = (),
     incident: str | None = None,
+    records: JobRecords | None = None,
 ) -> LivePage:
     """Read what is stored of a job.
 
@@ -36,8 +37,9 @@ def read_live_page(
         unwritten: events that are only in an agent's memory.
         diagnoses: likewise.
         incident: the one to show, ``None`` for the last one of the job.
+        records: what is stored, when that has been read already.
     """
-    records = _with_memory(read_job(folder), unwritten, diagnoses)
+    records = _with_memory(read_job(folder) if records is None else records, unwritten, diagnoses)
     _history, by_node = history_and_events(records)
     shown = incident if incident in records.diagnoses else _last(records)
     return live_data(

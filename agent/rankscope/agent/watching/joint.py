@@ -1,0 +1,356 @@
+"""The watch's part in incidents of the whole job, where it has several nodes.
+
+Between the inquiry, which asks for a verdict, the session, which proposes what to do, and the protocol of the
+round (``nodes``), whose thread calls back. What must be asked is asked in the watch thread; looks and
+judgements are jobs of the collector's. It must not know how agents agree, nor what a ruling means.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from rankscope.agent.evidence.taker import EvidenceTaker, Incident
+from rankscope.agent.nodes.driver import NodeDriver
+from rankscope.agent.nodes.events import Progressed, Proposed, Suspected
+from rankscope.agent.nodes.keys import Which
+from rankscope.agent.nodes.meeting import Meeting
+from rankscope.agent.nodes.messages import Opening, Ruling
+from rankscope.agent.nodes.whole_job import Hands, WholeJob
+from rankscope.agent.observing.observer import Observer
+from rankscope.agent.watching.collector import Collector
+from rankscope.agent.workers.model import Launch
+from rankscope.diag.model import Decision, Diagnosis, Evidence, ExitFacts, JobSnapshot, RankSnapshot
+
+CAPTURE_TIMEOUT: Final = 20.0
+"""Seconds a snapshot may take."""
+_PATIENCE: Final = 90.0
+"""Seconds for the job's verdict; then this agent judges what it sees itself."""
+_LEAVE_TIMEOUT: Final = 0.5
+_PROGRESS: Final = "node {} goes on"
+_WELL: Final = "nothing is wrong with the job"
+_ANEW: Final = "it is gone over again"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked about a silence, and what becomes of it; each is called in the watch thread, one of them.
+
+    Attributes:
+        judged: the verdict of the whole job is there.
+        goes_on: the job goes on somewhere, why is a phrase.
+        here: there is none to be had: what is seen here must do.
+    """
+
+    opening: Opening
+    judged: Callable[[Diagnosis], None]
+    goes_on: Callable[[str], None]
+    here: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What should be done; one of both is called in the watch thread, unless another node's proposal holds.
+
+    Attributes:
+        leaving: nodes that leave the job.
+        carry_out: it holds.
+        postpone: it does not, and nothing is done now.
+    """
+
+    decision: Decision
+    leaving: tuple[str, ...]
+    carry_out: Callable[[], None]
+    postpone: Callable[[], None]
+
+
+@dataclass(slots=True)
+class _Asked:
+    question: Question
+    until: float
+    is_sent: bool = False
+
+
+@dataclass(slots=True)
+class _Open:
+    """The incident of the job that is open.
+
+    Attributes:
+        moves: signs of progress here when it was heard of.
+        is_judged: whether it has a verdict.
+    """
+
+    incident: str
+    moves: int
+    is_judged: bool = False
+
+
+class JointInquiry:
+    """One agent in the incidents of its job.
+
+    Args:
+        evidence: takes and judges snapshots.
+        collector: does the jobs.
+        post: runs a function in the watch thread.
+        ended: ranks that have ended, and how.
+        published: is told a verdict that nobody here has asked for.
+        ruled: is told a ruling with a decision that another node has proposed.
+        say: shows a line, once.
+    """
+
+    def __init__(
+        self,
+        *,
+        evidence: EvidenceTaker,
+        collector: Collector,
+        post: Callable[[Callable[[], None]], None],
+        ended: Callable[[], dict[int, ExitFacts]],
+        published: Callable[[Opening, Diagnosis], None],
+        ruled: Callable[[Ruling], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self._evidence = evidence
+        self._collector = collector
+        self._post = post
+        self._ended = ended
+        self._published = published
+        self._ruled = ruled
+        self._say = say
+        self._workers: tuple[Launch, Observer] | None = None
+        self._moves = 0
+        self._meeting: Meeting | None = None
+        self._driver: NodeDriver | None = None
+        self._looks: dict[Which, JobSnapshot] = {}
+        self._forget()
+
+    def _forget(self) -> None:
+        self._asked: _Asked | None = None
+        self._proposal: tuple[Proposal, float] | None = None
+        self._open: _Open | None = None
+        self._rulings = 0
+
+    # Rounds and workers (the watch thread).
+
+    def join(self, meeting: Meeting) -> None:
+        """A round begins."""
+        self.leave()
+        self._meeting = meeting
+        hands = self._hands(meeting)
+        part = WholeJob(meeting.me, job=meeting.job, world_size=meeting.world_size, hands=hands)
+        self._driver = NodeDriver(meeting.me, meeting.connect, part)
+        part.tell = self._driver.tell
+        self._driver.start()
+
+    def leave(self) -> None:
+        """The round is over: whatever was open in it is void."""
+        driver, self._driver = self._driver, None
+        self._meeting = None
+        self._forget()
+        if driver is not None:
+            driver.stop(_LEAVE_TIMEOUT)
+
+    def begin(self, launch: Launch, observer: Observer) -> None:
+        """New workers run."""
+        self._workers = launch, observer
+
+    def end(self) -> None:
+        """The workers are being stopped, or have ended; others may still ask how."""
+        self._workers = None
+
+    # What the watch asks.
+
+    @property
+    def is_here(self) -> bool:
+        """Whether there are other agents to ask."""
+        return self._driver is not None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an incident of the job is open (any thread)."""
+        return self._open is not None
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether the open incident has a verdict, so that something can be proposed."""
+        return self._open is not None and self._open.is_judged
+
+    def ask(self, question: Question) -> bool:
+        """Ask for the verdict of the whole job; ``False`` where nobody can be asked."""
+        if self._driver is None:
+            return False
+        self._asked = _Asked(question, time.monotonic() + _PATIENCE)
+        if self.is_judged:
+            self._rule(_ANEW)  # looks are taken anew once that is closed
+        else:
+            self._send(self._asked)
+        return True
+
+    def propose(self, proposal: Proposal) -> bool:
+        """Propose what to do about the open incident; ``False`` where nobody need be asked."""
+        if self._driver is None or not self.is_judged:
+            return False
+        self._proposal = proposal, time.monotonic() + _PATIENCE
+        self._rule(proposal.decision.reason, decision=proposal.decision, leaving=proposal.leaving)
+        return True
+
+    def tick(self, now: float, moves: int) -> None:
+        """Time has passed.
+
+        Args:
+            now: ``time.monotonic()``.
+            moves: signs of progress that were seen of the workers here so far.
+        """
+        self._moves = moves
+        if self._asked is not None and now > self._asked.until:
+            self._judge_here()
+        if self._proposal is not None and now > self._proposal[1]:
+            self._act_alone()
+        opened = self._open
+        if self._driver is not None and opened is not None and moves != opened.moves:
+            opened.moves = moves
+            self._driver.tell(Progressed(now, _PROGRESS.format(self.named[0])))
+
+    @property
+    def named(self) -> tuple[str, int]:
+        """This agent's node and group rank, as the others know it."""
+        return (self._meeting.me.node, self._meeting.me.rank) if self._meeting is not None else ("", 0)
+
+    def _send(self, asked: _Asked) -> None:
+        if self._driver is not None:
+            asked.is_sent = True
+            self._driver.tell(Suspected(time.monotonic(), asked.question.opening))
+
+    def _rule(self, reason: str, *, decision: Decision | None = None, leaving: tuple[str, ...] = ()) -> None:
+        if self._driver is None or self._meeting is None or self._open is None:
+            return
+        me = self._meeting.me
+        ruling = Ruling(self._open.incident, me.rank, me.node, reason, decision, leaving)
+        self._driver.tell(Proposed(time.monotonic(), ruling))
+
+    def _judge_here(self) -> None:
+        asked, self._asked = self._asked, None
+        if asked is not None:
+            asked.question.here()
+
+    def _act_alone(self) -> None:
+        proposal, self._proposal = self._proposal, None
+        if proposal is not None:
+            proposal[0].carry_out()
+
+    # What the protocol asks for: its own thread, or the collector's.
+
+    def _hands(self, meeting: Meeting) -> Hands:
+        def here(message: Callable[[], None]) -> None:
+            """In the watch thread, unless that has gone to another round."""
+            self._post(lambda: message() if self._meeting is meeting else None)
+
+        return Hands(
+            put=self._collector.put,
+            take=lambda which, opening: self._take(meeting, which, opening, here),
+            unseen=lambda reason: self._absent(meeting, reason),
+            judge=self._judge,
+            learned=lambda opening, found: self._adopt(opening, found, here),
+            followed=lambda follow: here(lambda: self._followed(follow.ruling)),
+            alone=lambda reason: here(lambda: self._alone(reason)),
+        )
+
+    def _take(
+        self, meeting: Meeting, which: Which, opening: Opening, here: Callable[[Callable[[], None]], None]
+    ) -> JobSnapshot:
+        if which == "a":
+            self._looks = {}
+            here(lambda: self._opened(opening))
+        workers = self._workers
+        if workers is None:
+            return self._absent(meeting, "no workers run on it")
+        snapshot = self._evidence.snapshot(*workers, timeout=CAPTURE_TIMEOUT, exits=self._ended())
+        if which == "b":
+            snapshot = self._evidence.closer(snapshot)
+        self._looks[which] = snapshot
+        return snapshot
+
+    def _absent(self, meeting: Meeting, reason: str) -> JobSnapshot:
+        exits, node, now = self._ended(), meeting.me.node, time.time()
+        ranks = tuple(
+            RankSnapshot(rank, node=node, time=now, observed=False, reason=reason, exit=exits.get(rank))
+            for rank in meeting.me.ranks
+        )
+        return JobSnapshot(meeting.job, now, meeting.world_size, ranks)
+
+    def _judge(
+        self, opening: Opening, a: JobSnapshot, b: JobSnapshot, told: tuple[Evidence, ...]
+    ) -> Diagnosis:
+        def with_told(found: Diagnosis) -> Diagnosis:
+            return msgspec.structs.replace(found, evidence=(*found.evidence, *told))
+
+        silent = opening.silent or None
+        incident = Incident(opening.incident, a, b, silent, overdue=opening.overdue)
+        return self._evidence.judge(incident, called=with_told)
+
+    def _adopt(self, opening: Opening, found: Diagnosis, here: Callable[[Callable[[], None]], None]) -> None:
+        looks, rulings = dict(self._looks), self._rulings
+
+        def adopt() -> None:
+            if found.verdict != "Healthy":
+                self._evidence.adopt(found, looks.get("a"), looks.get("b"))
+            here(lambda: self._learned(opening, found, rulings))
+
+        self._collector.put(adopt)
+
+    # What the protocol tells (the watch thread).
+
+    def _opened(self, opening: Opening) -> None:
+        self._open = _Open(opening.incident, self._moves)
+        asked = self._asked
+        if asked is None or asked.question.opening.incident != opening.incident:
+            self._say(
+                f"{opening.node} suspects a hang ({opening.reason}): the ranks of all nodes are looked at"
+            )
+
+    def _learned(self, opening: Opening, found: Diagnosis, rulings: int) -> None:
+        if rulings == self._rulings:  # else it is over by now
+            self._open = self._open or _Open(opening.incident, self._moves)
+            self._open.is_judged = True
+        if found.verdict == "Healthy":
+            self._rule(_WELL)
+        asked = self._asked
+        if asked is not None and asked.is_sent:
+            self._asked = None
+            asked.question.judged(found)
+        elif found.verdict != "Healthy":
+            self._published(opening, found)
+
+    def _followed(self, ruling: Ruling) -> None:
+        self._rulings += 1
+        self._open = None
+        proposal, self._proposal = self._proposal, None
+        if proposal is not None and ruling.decision == proposal[0].decision:
+            proposal[0].carry_out()
+        elif ruling.decision is not None:
+            self._ruled(ruling)
+        elif proposal is not None:
+            proposal[0].postpone()
+        self._go_on_asking(ruling)
+
+    def _go_on_asking(self, ruling: Ruling) -> None:
+        asked = self._asked
+        if asked is None:
+            return
+        if not asked.is_sent:
+            self._send(asked)  # what was open is closed now
+        elif ruling.goes_on:
+            self._asked = None
+            asked.question.goes_on(ruling.reason)
+        else:
+            self._judge_here()
+
+    def _alone(self, reason: str) -> None:
+        self._open = None
+        if self._asked is not None or self._proposal is not None:
+            self._say(f"{reason}: this node acts on what it sees itself")
+        self._judge_here()
+        self._act_alone()
