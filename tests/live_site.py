@@ -38,7 +38,12 @@ def a_live_page(job: str) -> LivePage:
 
 
 def a_ranks_answer(
-    states: str = "wwhw", *, phase: str = "running", per_node: int = 8, step: int = 25, idle: float = 12.0
+    states: str = "wwhw",
+    *,
+    phase: str = "running",
+    per_node: int = 8,
+    step: int | None = 25,
+    idle: float = 12.0,
 ) -> dict[str, object]:
     """What ``/v1/ranks`` says: a letter a rank (running, waiting, hung, suspected, exited)."""
     words = {"r": "running", "w": "waiting", "h": "hung", "s": "suspected", "x": "exited", "l": "slow"}
@@ -58,7 +63,7 @@ def a_ranks_answer(
                 "local_rank": rank % per_node,
                 "pid": 4000 + rank,
                 "state": words[letter],
-                "step": step + rank % 2,
+                "step": None if step is None else step + rank % 2,
                 "seconds_since_progress": idle + rank / 100,
                 "steps_per_second": 0.0 if letter in "wh" else 5.25,
                 "where": "",

@@ -180,6 +180,15 @@ def test_a_job_without_trouble_shows_steps_pace_and_that_nothing_was_found(visit
     seen.close()
 
 
+def test_a_script_without_steps_is_said_to_have_none(visit: Open) -> None:
+    seen = visit(healthy(), a_ranks_answer("rr", step=None))
+    seen.sees("#now", "no steps seen")
+    seen.sees("#verdict h1", "Running")
+    seen.site.say_ranks(a_ranks_answer("rr", step=0))
+    seen.sees("#now", SPAN.format(0, 1))
+    seen.close()
+
+
 def test_the_last_incident_of_a_job_that_goes_on_is_below_and_not_at_the_top(
     visit: Open, shots: Path
 ) -> None:

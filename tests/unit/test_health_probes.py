@@ -90,6 +90,14 @@ DEAD = [
 ]
 
 
+def test_a_worker_shows_its_step_once_it_has_one_and_never_where_it_is() -> None:
+    workers = a_worker(0, where="load_batch (train.py:8)"), a_worker(1, step=0)
+    checks = checks_of(a_view(status=a_status(*workers)))
+    assert "step" not in checks["worker:0"]
+    assert checks["worker:1"]["step"] == 0
+    assert "load_batch" not in str(checks)
+
+
 @pytest.mark.parametrize("view", [view for _, view in ALIVE], ids=[name for name, _ in ALIVE])
 def test_the_agent_lives_when(view: PageView) -> None:
     answer = livez(view, NOW_NS, TIMEOUT)

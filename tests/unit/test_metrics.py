@@ -91,6 +91,7 @@ def test_all_that_is_served_is_declared_and_nothing_of_the_servers_own_process_i
 def test_the_values_are_those_of_the_page(accept: str) -> None:
     answer = answered(a_scrape(), accept)
     assert value(answer, "rankscope_rank_step", rank="0") == 7
+    assert value(answer, "rankscope_rank_step", rank="2") is None
     # The page was published a second ago.
     assert value(answer, "rankscope_rank_last_progress_timestamp_seconds", rank="0") == UNIX - 3.5
     assert value(answer, "rankscope_rank_last_progress_timestamp_seconds", rank="2") is None

@@ -84,7 +84,8 @@ class Row:
 
 def _steps(scrape: Scrape) -> Iterator[Value]:
     for worker in scrape.workers:
-        yield (str(worker.rank),), worker.step
+        if worker.step is not None:
+            yield (str(worker.rank),), worker.step
 
 
 def _last_progress(scrape: Scrape) -> Iterator[Value]:
@@ -152,7 +153,8 @@ METRICS: Final = (
     Row(
         "rankscope_rank_step",
         "gauge",
-        "Optimizer steps of the rank since its process started; it falls at a restart.",
+        "Optimizer steps of the rank since its process started, else the script's own number; absent before "
+        "the first; it falls at a restart.",
         ("rank",),
         _steps,
     ),

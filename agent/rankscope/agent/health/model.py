@@ -15,14 +15,22 @@ CheckStatus = Literal["pass", "warn", "fail"]
 
 
 class WorkerHealth(msgspec.Struct, frozen=True):
-    """One local worker; ``seconds_since_progress`` is ``None`` before its first progress."""
+    """One local worker.
+
+    Attributes:
+        step: optimizer steps since its process started, the script's own number (``Monitor.step``) when it
+            has no optimizer; ``None`` before the first.
+        seconds_since_progress: since its last step, ``None`` before the first.
+        where: where it is, in short, ``""`` when that is not known. Not for the open paths.
+    """
 
     rank: int
     local_rank: int
     pid: int
     state: RankState
-    step: int = 0
+    step: int | None = None
     seconds_since_progress: float | None = None
+    where: str = ""
 
 
 class Suspicion(msgspec.Struct, frozen=True):

@@ -160,7 +160,9 @@ def _watch_check(view: PageView, now_ns: int) -> Body:
 def _worker_check(worker: WorkerHealth, view: PageView, now_ns: int) -> Body:
     body: Body = {"componentId": str(worker.rank), "componentType": "component"}
     body |= {"status": _worker_status(worker, view), "state": worker.state}
-    body |= {"localRank": worker.local_rank, "pid": worker.pid, "step": worker.step}
+    body |= {"localRank": worker.local_rank, "pid": worker.pid}
+    if worker.step is not None:
+        body["step"] = worker.step
     if worker.seconds_since_progress is not None:
         # It goes on growing while the agent is too busy to publish.
         age = worker.seconds_since_progress + max(0, now_ns - view.published_ns) / _NS

@@ -15,6 +15,7 @@ from rich.console import Console as RichConsole
 from rankscope.agent.health import Check, HealthStatus, Phase, Suspicion, WorkerHealth
 from rankscope.agent.health.tallies import Tallies
 from rankscope.agent.observing.observer import Observer
+from rankscope.agent.telling.whereabouts import worker_health
 from rankscope.agent.workers.model import Launch
 from rankscope.diag.capture.pyspy import find_pyspy
 from rankscope.diag.classify import Slowdown
@@ -24,6 +25,7 @@ from rankscope.watchdog.detector import Detector
 
 _WIDTH = 110
 _VERSION = version("rankscope")
+_CONFIRMED = ("confirmed", "acting")
 
 
 class Bulletin:
@@ -80,7 +82,7 @@ class Bulletin:
             pid=os.getpid(),
             phase=self.phase,
             restart_count=launch.restart_count if launch else 0,
-            workers=_workers(now, detector, launch, observer),
+            workers=_workers(now, detector, launch, observer, self.last),
             suspected=suspicion,
             version=_VERSION,
             checks={**self._checks(trouble=trouble, page=page), **host},
@@ -125,29 +127,26 @@ class Bulletin:
 
 
 def _workers(
-    now: float, detector: Detector, launch: Launch | None, observer: Observer | None
+    now: float, detector: Detector, launch: Launch | None, observer: Observer | None, last: Diagnosis | None
 ) -> tuple[WorkerHealth, ...]:
     if launch is None or observer is None:
         return ()
-    found: list[WorkerHealth] = []
-    for worker in launch.workers:
-        slot = observer.slots.get(worker.rank)
-        found.append(
-            WorkerHealth(
-                rank=worker.rank,
-                local_rank=worker.local_rank,
-                pid=worker.pid,
-                state="exited" if worker.rank in observer.ended else _state(worker.rank, detector),
-                step=slot.step if slot else 0,
-                seconds_since_progress=now - slot.step_ns / 1e9 if slot and slot.step_ns else None,
-            )
+    holding = last if detector.state in _CONFIRMED else None
+    return tuple(
+        worker_health(
+            worker,
+            observer.slots.get(worker.rank),
+            state="exited" if worker.rank in observer.ended else _state(worker.rank, detector),
+            now=now,
+            diagnosis=holding,
         )
-    return tuple(found)
+        for worker in launch.workers
+    )
 
 
 def _state(rank: int, detector: Detector) -> RankState:
     if detector.state == "watching":
         return "running"
     if rank in detector.situation.sinks:
-        return "hung" if detector.state in ("confirmed", "acting") else "suspected"
+        return "hung" if detector.state in _CONFIRMED else "suspected"
     return "waiting" if rank in detector.situation.waiting else "running"

@@ -249,17 +249,17 @@ class Inquiry:
             seen = any(_shows_progress(snapshot) for snapshot in self._snapshots.values())
             self._reporter.on_act_due(self._diagnosis, due, progress_seen=seen)
 
-    def judged_for_all(self, opening: Opening, diagnosis: Diagnosis) -> None:
+    def judged_for_all(self, opening: Opening, diagnosis: Diagnosis, *, silent: float) -> None:
         """The whole job was judged because of what another node saw."""
         if self._workers is None:
             return
-        before, now = self._diagnosis, time.monotonic()
+        before = self._diagnosis
         self.incident = opening.incident
         self._diagnosis, self._stored, self._recovered = diagnosis, True, None
         self._tell(JudgedForAll(hang=diagnosis.verdict in _HANGS, confidence=diagnosis.confidence))
         if not _says_the_same(before, diagnosis):
             reason = f"{opening.reason} (on {opening.node})"
-            since = now - opening.silent
+            since = time.monotonic() - silent
             self._reporter.on_diagnosed(diagnosis, Confirmed(reason, since, (), (), "none"))
 
     # Answers of the collector.

@@ -31,6 +31,7 @@ CAPTURE_TIMEOUT: Final = 20.0
 _PATIENCE: Final = 90.0
 """Seconds for the job's verdict; then this agent judges what it sees itself."""
 _LEAVE_TIMEOUT: Final = 0.5
+_ENDING: Final = ("restart", "isolate", "fail")
 _PROGRESS: Final = "node {} goes on"
 _WELL: Final = "nothing is wrong with the job"
 _ANEW: Final = "it is gone over again"
@@ -80,11 +81,12 @@ class _Open:
     """The incident of the job that is open.
 
     Attributes:
-        moves: signs of progress here when it was heard of.
+        since: when it was heard of, monotonic seconds; moves the signs of progress that were here then.
         is_judged: whether it has a verdict.
     """
 
     incident: str
+    since: float
     moves: int
     is_judged: bool = False
 
@@ -97,7 +99,7 @@ class JointInquiry:
         collector: does the jobs.
         post: runs a function in the watch thread.
         ended: ranks that have ended, and how.
-        published: is told a verdict that nobody here has asked for.
+        published: is told a verdict that nobody here has asked for, and for how long there was no progress.
         ruled: is told a ruling with a decision that another node has proposed.
         say: shows a line, once.
     """
@@ -109,7 +111,7 @@ class JointInquiry:
         collector: Collector,
         post: Callable[[Callable[[], None]], None],
         ended: Callable[[], dict[int, ExitFacts]],
-        published: Callable[[Opening, Diagnosis], None],
+        published: Callable[[Opening, Diagnosis, float], None],
         ruled: Callable[[Ruling], None],
         say: Callable[[str], None],
     ) -> None:
@@ -131,7 +133,6 @@ class JointInquiry:
         self._asked: _Asked | None = None
         self._proposal: tuple[Proposal, float] | None = None
         self._open: _Open | None = None
-        self._rulings = 0
 
     # Rounds and workers (the watch thread).
 
@@ -253,7 +254,7 @@ class JointInquiry:
             take=lambda which, opening: self._take(meeting, which, opening, here),
             unseen=lambda reason: self._absent(meeting, reason),
             judge=self._judge,
-            learned=lambda opening, found: self._adopt(opening, found, here),
+            learned=lambda opening, found: here(lambda: self._learned(opening, found)),
             followed=lambda follow: here(lambda: self._followed(follow.ruling)),
             alone=lambda reason: here(lambda: self._alone(reason)),
         )
@@ -291,41 +292,32 @@ class JointInquiry:
         incident = Incident(opening.incident, a, b, silent, overdue=opening.overdue)
         return self._evidence.judge(incident, called=with_told)
 
-    def _adopt(self, opening: Opening, found: Diagnosis, here: Callable[[Callable[[], None]], None]) -> None:
-        looks, rulings = dict(self._looks), self._rulings
-
-        def adopt() -> None:
-            if found.verdict != "Healthy":
-                self._evidence.adopt(found, looks.get("a"), looks.get("b"))
-            here(lambda: self._learned(opening, found, rulings))
-
-        self._collector.put(adopt)
-
     # What the protocol tells (the watch thread).
 
     def _opened(self, opening: Opening) -> None:
-        self._open = _Open(opening.incident, self._moves)
+        self._open = _Open(opening.incident, time.monotonic(), self._moves)
         asked = self._asked
         if asked is None or asked.question.opening.incident != opening.incident:
             self._say(
                 f"{opening.node} suspects a hang ({opening.reason}): the ranks of all nodes are looked at"
             )
 
-    def _learned(self, opening: Opening, found: Diagnosis, rulings: int) -> None:
-        if rulings == self._rulings:  # else it is over by now
-            self._open = self._open or _Open(opening.incident, self._moves)
-            self._open.is_judged = True
+    def _learned(self, opening: Opening, found: Diagnosis) -> None:
+        now = time.monotonic()
+        self._open = self._open or _Open(opening.incident, now, self._moves)
+        self._open.is_judged = True
         if found.verdict == "Healthy":
             self._rule(_WELL)
+        else:
+            self._evidence.adopt(found, self._looks.get("a"), self._looks.get("b"))
         asked = self._asked
         if asked is not None and asked.is_sent:
             self._asked = None
             asked.question.judged(found)
         elif found.verdict != "Healthy":
-            self._published(opening, found)
+            self._published(opening, found, opening.silent + now - self._open.since)
 
     def _followed(self, ruling: Ruling) -> None:
-        self._rulings += 1
         self._open = None
         proposal, self._proposal = self._proposal, None
         if proposal is not None and ruling.decision == proposal[0].decision:
@@ -340,7 +332,9 @@ class JointInquiry:
         asked = self._asked
         if asked is None:
             return
-        if not asked.is_sent:
+        if ruling.decision is not None and ruling.decision.action in _ENDING:
+            self._asked = None  # and so do the workers
+        elif not asked.is_sent:
             self._send(asked)  # what was open is closed now
         elif ruling.goes_on:
             self._asked = None

@@ -356,8 +356,8 @@ class Watch:
         self.detector.handle(CycleStarted(time.monotonic(), ranks_elsewhere=elsewhere))
         self._raising.begin(page)
 
-    def _judged_for_all(self, opening: Opening, found: Diagnosis) -> None:
-        self._inquiry.judged_for_all(opening, found)
+    def _judged_for_all(self, opening: Opening, found: Diagnosis, silent: float) -> None:
+        self._inquiry.judged_for_all(opening, found, silent=silent)
 
     def _close_observer(self) -> None:
         observer, self._observer = self._observer, None

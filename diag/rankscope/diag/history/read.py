@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote
@@ -69,11 +69,16 @@ class JobRecords:
     warnings: tuple[str, ...] = ()
 
 
-def read_job(folder: JobFolder) -> JobRecords:
-    """Read all that is stored of a job, however little of it can be read."""
+def read_job(folder: JobFolder, *, log: Callable[[Path], LogContent] = read_log) -> JobRecords:
+    """Read all that is stored of a job, however little of it can be read.
+
+    Args:
+        folder: the job's.
+        log: reads an event log; it may raise OSError.
+    """
     warnings: list[str] = []
     job = _job_file(folder, warnings)
-    nodes = tuple(_nodes(folder, warnings))
+    nodes = tuple(_nodes(folder, log, warnings))
     diagnoses: dict[str, Diagnosis] = {}
     decisions: dict[str, Decision] = {}
     for path in _subfolders(folder.incidents, warnings):
@@ -95,12 +100,14 @@ def _job_file(folder: JobFolder, warnings: list[str]) -> JobFile | None:
     return job
 
 
-def _nodes(folder: JobFolder, warnings: list[str]) -> Iterator[NodeRecords]:
+def _nodes(
+    folder: JobFolder, read: Callable[[Path], LogContent], warnings: list[str]
+) -> Iterator[NodeRecords]:
     for path in _subfolders(folder.path / "nodes", warnings):
         node = unquote(path.name)
         log = path / "events.jsonl"
         try:
-            content = read_log(log)
+            content = read(log)
         except OSError as error:
             warnings.append(f"{log}: {error.strerror or error}; nothing is known of node {node}")
             continue
@@ -143,6 +150,7 @@ def _what_is_missing(log: Path, content: LogContent) -> Iterator[str]:
         count = sum(last - first + 1 for first, last in content.missing)
         spans = ", ".join(f"{first}-{last}".removesuffix(f"-{first}") for first, last in content.missing)
         yield f"{log}: {count} event{'s are' if count > 1 else ' is'} missing (sequence {spans})"
+    yield from (f"{log}: {doubt}" for doubt in content.doubts)
 
 
 def _incident(

@@ -35,7 +35,7 @@ def without_own_frames(job: JobSnapshot) -> JobSnapshot:
 
 def is_own_thread(frames: Sequence[Frame]) -> bool:
     """Whether all that a thread ever did was ours: nothing but ``threading`` called our code."""
-    ours = [index for index, frame in enumerate(frames) if _is_own(frame.file)]
+    ours = [index for index, frame in enumerate(frames) if is_own_frame(frame)]
     if not ours:
         return False
     callers = [frame for frame in frames[ours[-1] + 1 :] if frame.kind == "python"]
@@ -84,7 +84,7 @@ def _of_thread(thread: ThreadStack, known: _Known) -> ThreadStack:
 
 def _kept(frames: tuple[Frame, ...]) -> tuple[int, ...] | None:
     """Which frames stay: not ours, nor what ours called while nothing of the user's runs inside of it."""
-    ours = [index for index, frame in enumerate(frames) if _is_own(frame.file)]
+    ours = [index for index, frame in enumerate(frames) if is_own_frame(frame)]
     if not ours or is_own_thread(frames):
         return None
     holding = [index for index in ours if frames[index].file.replace("\\", "/").endswith(_HOLDS)]
@@ -94,6 +94,11 @@ def _kept(frames: tuple[Frame, ...]) -> tuple[int, ...] | None:
     left_out = set(ours)
     kept = [index for index in range(ours[0] if called else 0, len(frames)) if index not in left_out]
     return tuple(kept) or None
+
+
+def is_own_frame(frame: Frame) -> bool:
+    """Whether a frame is of our code."""
+    return _is_own(frame.file)
 
 
 def _is_called(frame: Frame) -> bool:

@@ -6,10 +6,12 @@ node names the ranks that have it and the ranks that lack it. A rank that was no
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 
 from rankscope.diag.model import StackGroup
 from rankscope.diag.ranks import fold_ranks, unfold_ranks
+from rankscope.diag.unhurried import without_collector
 
 
 class TreeNode:
@@ -77,12 +79,14 @@ class TreeNode:
         return below
 
 
+@without_collector()
 def prefix_tree(groups: Iterable[StackGroup]) -> TreeNode:
     """Build the tree of folded stacks: a stack costs its depth once, however many ranks share it.
 
-    Of stacks that differ in the leaf alone, what they share is walked once.
+    Of stacks that differ in the leaf alone, what they share is walked once; equal sets of ranks are read once.
     """
     root = TreeNode("")
+    unfolded = functools.cache(unfold_ranks)
     callers: dict[tuple[str, ...], TreeNode] = {}
     for group in groups:
         shared = group.stack[1:]
@@ -91,5 +95,5 @@ def prefix_tree(groups: Iterable[StackGroup]) -> TreeNode:
             node = callers[shared] = root.below(reversed(shared))
         if group.stack:
             node = node.call(group.stack[0])
-        node.ending += (unfold_ranks(group.ranks),)
+        node.ending += (unfolded(group.ranks),)
     return root

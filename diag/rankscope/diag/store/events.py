@@ -73,11 +73,13 @@ class LogContent(msgspec.Struct, frozen=True):
         events: oldest first, each once.
         unreadable: numbers of the lines that are no event.
         missing: sequence numbers that no line has, first and last of each gap.
+        doubts: what else of the log is not in here, a sentence each.
     """
 
     events: tuple[Event, ...] = ()
     unreadable: tuple[int, ...] = ()
     missing: tuple[tuple[int, int], ...] = ()
+    doubts: tuple[str, ...] = ()
 
 
 def iso_time(unix_seconds: float) -> str:

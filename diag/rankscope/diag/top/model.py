@@ -48,7 +48,8 @@ class TopRow(msgspec.Struct, frozen=True):
     """One rank as it is shown.
 
     Attributes:
-        step: number of its last step, as the script or else the optimizer counts; ``None`` without a probe.
+        step: number of its last step, as the script or else the optimizer counts; ``None`` without a probe
+            and before the first one.
         steps_per_second: over the last 10 s and two steps at least; 0 when it stands, ``None``: not known.
         seconds_since_progress: since a step, a batch or a collective; ``None`` when not known.
         communication: share of the looks of the last minute that met a collective under way, 0 to 1.

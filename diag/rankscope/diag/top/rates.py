@@ -13,7 +13,8 @@ from typing import Final
 from rankscope.diag.model import RankState
 from rankscope.diag.top.model import RankSample, Sample, TopRow
 from rankscope.diag.top.standing import Standing
-from rankscope.watchdog.page import GroupSeq, SlotView
+from rankscope.diag.top.whereabouts import has_stepped, told_place, under_way
+from rankscope.watchdog.page import SlotView
 
 _NANO: Final = 1e-9
 _RATE_NS: Final = 10_000_000_000
@@ -57,18 +58,17 @@ class Rates:
         if slot is not None:
             _see(past, slot, now)
         since = _since(past, one, now)
-        under_way = _under_way(slot)
         return TopRow(
             rank=one.rank,
             pid=one.pid,
-            state=_state(one, standing, since, waits=under_way is not None),
-            step=None if slot is None else _step(slot)[0],
+            state=_state(one, standing, since, waits=under_way(slot) is not None),
+            step=_step(slot)[0] if slot is not None and has_stepped(slot) else None,
             steps_per_second=None if slot is None else _rate(past, now),
             seconds_since_progress=since,
             communication=None if slot is None or not slot.groups else _share(past, now),
             cpu_percent=cpu,
             rss_bytes=one.rss_bytes,
-            where=_where(one, under_way),
+            where=_where(one),
         )
 
 
@@ -83,7 +83,7 @@ def _see(past: _Past, slot: SlotView, now: int) -> None:
         if past.looks:  # at the first look nobody knows when it changed
             past.changed_ns = now
         past.groups, past.batches = groups, slot.batches
-    past.looks.append((now, _under_way(slot) is not None))
+    past.looks.append((now, under_way(slot) is not None))
 
 
 def _step(slot: SlotView) -> tuple[int, int]:
@@ -126,12 +126,6 @@ def _since(past: _Past, one: RankSample, now: int) -> float | None:
     return round(max(0.0, (now - last) * _NANO if last else one.age), 1)
 
 
-def _under_way(slot: SlotView | None) -> GroupSeq | None:
-    """A group with a collective that was called and has not ended."""
-    groups = slot.groups if slot is not None else ()
-    return next((group for group in groups if group.enqueued > group.completed), None)
-
-
 def _state(one: RankSample, standing: Standing, since: float | None, *, waits: bool) -> RankState:
     if not one.lives or one.letter in ("Z", "X"):
         return "exited"
@@ -141,7 +135,7 @@ def _state(one: RankSample, standing: Standing, since: float | None, *, waits: b
     return "waiting" if waits and since is not None and since > _LONG_WAIT else "running"
 
 
-def _where(one: RankSample, under_way: GroupSeq | None) -> str:
+def _where(one: RankSample) -> str:
     if not one.lives:
         return "its process is gone"
     if one.letter in ("T", "t"):
@@ -149,16 +143,11 @@ def _where(one: RankSample, under_way: GroupSeq | None) -> str:
     slot = one.slot
     if slot is None:
         return _in_kernel(one)
-    if slot.raised_ns:
-        return f"raised: {slot.raised_text}"
-    if slot.returned_ns:
-        return "the script has ended, threads have not"
-    stage = f"stage {slot.stage}, " if slot.stage else ""
-    if under_way is not None:
-        return f"{stage}collective {under_way.enqueued}, pg {under_way.name}"
-    if not slot.step_ns and not slot.user_step_ns:
-        return f"{stage}before the first step"
-    return f"{stage}{_in_kernel(one)}"
+    told = told_place(slot)
+    if slot.raised_ns or slot.returned_ns or under_way(slot) is not None:
+        return told
+    more = _in_kernel(one) if has_stepped(slot) else "before the first step"
+    return f"{told}, {more}" if told else more
 
 
 def _in_kernel(one: RankSample) -> str:

@@ -127,8 +127,10 @@ def _word(page: TopPage) -> Line:
         slowest, rank = min(rates)
         fastest = max(rates)[0]
         parts.append(f"{fastest:.3g} steps/s" + (f", rank {rank} {slowest:.3g}" if slowest < fastest else ""))
-    elif all(row.step is None for row in page.ranks):
+    elif all(row.seconds_since_progress is None for row in page.ranks):
         parts.append("no probe in these processes: no steps, no collectives")
+    elif all(row.step is None for row in page.ranks):
+        parts.append("no steps seen")
     parts.append(f"CPU {sum(row.cpu_percent or 0 for row in page.ranks):.0f} %")
     parts.append(f"memory {_short(sum(row.rss_bytes for row in page.ranks))}")
     return Line("  ".join(parts))

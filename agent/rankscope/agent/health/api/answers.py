@@ -106,9 +106,12 @@ class RankEntry(msgspec.Struct, frozen=True):
     """One rank.
 
     Attributes:
-        seconds_since_progress: ``None`` before its first progress, and when not known.
+        step: optimizer steps since its process started, the script's own number when it has no optimizer;
+            ``None`` when no step was ever seen.
+        seconds_since_progress: since its last step, ``None`` before the first, and when not known.
         steps_per_second: over the last seconds, ``None`` when not known.
-        where: where it stands, in short, ``""`` when not known.
+        where: in an incident that holds, where the look at it found the rank; else what the rank told of
+            itself (stage, collective under way, exception); ``""`` when neither says.
         source: ``agent``: the agent that answers says so; ``records``: it is what another one has stored.
     """
 

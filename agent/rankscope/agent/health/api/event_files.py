@@ -27,6 +27,7 @@ from rankscope.diag.unhurried import without_collector
 
 _CHUNK: Final = 4 << 20
 _LONGEST_LINE: Final = 8 << 20
+_NOWHERE: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +49,20 @@ class _LogReplacedError(Exception):
 class _Log:
     """One node's ``events.jsonl``.
 
+    Args:
+        path: of the file.
+        places: ids of all events of the job; those of new ones are put in, their places come later.
+
     Attributes:
         has_more: whether the last call ended before the log did.
         read_bytes: how far it is read.
         size_bytes: of the log.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, places: dict[str, int]) -> None:
         self._path = path
+        self._places = places
         self._identity: tuple[int, int] | None = None
-        self._ids: set[str] = set()
         self._kept = KeptEvents()
         self._lines = 0
         self._is_skipping = False
@@ -166,8 +171,8 @@ class _Log:
             size = len(line)
             self._lines += 1
             event = self._event(line)
-            if event is not None and event.id not in self._ids:  # written twice, for want of an answer
-                self._ids.add(event.id)
+            if event is not None and event.id not in self._places:  # else it was written twice
+                self._places[event.id] = _NOWHERE
                 self._kept.take(event, size)
                 at = unix_time(event.time) or 0.0
                 entries.append(Entry(event.id, sys.intern(event.name), at, self._path, offset, size))
@@ -254,15 +259,14 @@ class JobEvents:
 
     def _new(self, until: float) -> list[Entry]:
         for path in sorted(self._folder.path.glob("nodes/*/events.jsonl")):
-            self._logs.setdefault(path, _Log(path))
+            self._logs.setdefault(path, _Log(path, self._places))
         new = [entry for log in self._logs.values() for entry in log.read_on(until)]
         return sorted(new, key=lambda entry: entry.at)
 
     def _take(self, entries: Sequence[Entry]) -> None:
         for entry in entries:
-            if entry.id not in self._places:
-                self._places[entry.id] = len(self.entries)
-                self.entries.append(entry)
+            self._places[entry.id] = len(self.entries)
+            self.entries.append(entry)
 
     def place_after(self, event_id: str) -> int | None:
         """The place behind an event, ``None`` when there is none of that id."""

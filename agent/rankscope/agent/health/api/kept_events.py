@@ -12,29 +12,19 @@ from typing import Final
 
 import msgspec
 
-from rankscope.diag.history.moments import SHOWN
 from rankscope.diag.history.runs import RUN_AGAIN
 from rankscope.diag.store.events import Event, LogContent
 
-BUDGET_BYTES: Final = 32 << 20
-"""Of the lines of all that is kept of a log: some 30,000 events."""
+BUDGET_BYTES: Final = 16 << 20
+"""Of the lines of all that is kept of a log: some 15,000 events, from which an answer is made in a second."""
 _OVERHEAD_BYTES: Final = 500
 """What a small event takes beside its line."""
 _LONG_BYTES: Final = 64 << 10
 _LONG_VALUE_BYTES: Final = 8 << 10
 _MOST_NUMBERS: Final = 1000
 """Of unreadable lines, and of gaps, that are told one by one."""
-_TOLD: Final = SHOWN | {
-    "cleared",
-    "cycle.ended",
-    "cycle.started",
-    "cycle.training",
-    "restart",
-    "restart.begun",
-    "suspected",
-    "worker.failed",
-}
-"""What cycles, restarts, moments and the standing of a job are made of (``diag.history``, ``diag.top``)."""
+_UNTOLD: Final = frozenset({"message"})
+"""What no summary tells of; of many in a row the last one is kept, as the last sign of life of its node."""
 
 
 class KeptEvents:
@@ -70,9 +60,9 @@ class KeptEvents:
             self._unnumbered += 1
         if name == "job.started" and self._is_over():
             self._forget_job()
-        elif len(self._kept) > self._job_at + 1 and self._kept[-1][0].name not in _TOLD:
+        elif len(self._kept) > self._job_at + 1 and self._kept[-1][0].name in _UNTOLD:
             self._pop()  # it only said until when the node was heard of, and this one says it better
-        if name not in _TOLD:
+        if name in _UNTOLD:
             self._push(msgspec.structs.replace(event, data={}), 0)
             return
         if name == "cleared":

@@ -78,9 +78,12 @@ class ThisNode:
             step=one.step,
             seconds_since_progress=None if since is None else round(since + late, 3),
             steps_per_second=self._rate(one, published_ns),
+            where=one.where,
         )
 
     def _rate(self, one: WorkerHealth, published_ns: int) -> float | None:
+        if one.step is None:
+            return None
         told = self._steps.setdefault((one.rank, one.pid), _Steps()).told
         if not told or published_ns > told[-1][0]:
             told.append((published_ns, one.step))

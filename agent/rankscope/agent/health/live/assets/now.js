@@ -12,6 +12,8 @@ Rankscope.now = (() => {
   };
   const SIGNS = { error: "✖", warning: "▲", info: "●", none: "✔" };
 
+  const has_stepped = (one) => one.step !== null && one.step !== undefined;  // a script without an optimizer makes none
+
   // Least and greatest of what is known: numbers of the answer, chosen, not added up.
   function span(values, write) {
     const known = values.filter((one) => one !== null && one !== undefined);
@@ -42,7 +44,7 @@ Rankscope.now = (() => {
       return { severity: "warning", title: title[0].toUpperCase() + title.slice(1), summary: rest.join(": ") };
     }
     if (!ranks) return { severity: "info", title: "Waiting for the agent", summary: "" };
-    const moves = ranks.ranks.some((one) => one.step);
+    const moves = ranks.ranks.some(has_stepped);
     return { severity: "none", title: moves ? "Training" : "Running", summary: moves ? "No rank is suspected." : "No rank is suspected; no step was seen yet." };
   }
 
@@ -69,11 +71,11 @@ Rankscope.now = (() => {
     const rows = ranks?.ranks || [];
     const fact = (name, said) => (said === null || said === "" || said === undefined ? null : html("div", {}, html("dt", {}, name), html("dd", {}, said)));
     const time = live?.timeline;
-    const steps = rows.some((one) => one.step);  // a script without an optimizer makes none
+    const steps = rows.some(has_stepped);
     const last = live?.report && !live.is_current ? live.report.head : null;
     element.replaceChildren(...[
       fact("Phase", ranks?.phase?.replaceAll("_", " ")),
-      steps ? fact("Step", span(rows.map((one) => one.step), String)) : null,
+      rows.length ? fact("Step", steps ? span(rows.map((one) => one.step), String) : "no steps seen") : null,
       steps ? fact("Steps/s", span(rows.map((one) => one.steps_per_second), (value) => value.toFixed(2))) : null,
       fact("Since progress", span(rows.map((one) => one.seconds_since_progress), seconds)),
       fact("Restarts", ranks ? String(ranks.restart_count ?? live?.stands.restarts ?? "") : null),
