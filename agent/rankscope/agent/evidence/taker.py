@@ -143,6 +143,7 @@ class EvidenceTaker(Looker):
             b: the second look.
         """
         incident = diagnosis.incident or ""
+        self._records.told_elsewhere.add(incident)
         if self._records.has_whole(incident, diagnosis):
             return
         if a is not None and not self._records.has_snapshot(incident):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from rankscope.diag.store.events import TYPE_PREFIX, Event
+from rankscope.diag.store.events import TOLD_ELSEWHERE, TYPE_PREFIX, Event
 
 TOPICS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
@@ -21,8 +21,13 @@ TOPICS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 
 
 def is_for_the_records_only(event: Event) -> bool:
-    """Whether nobody is told of it: a decision to do nothing but write it down (``--on-hang log``)."""
-    return event.name == "decision" and event.data.get("action") == "log"
+    """Whether nobody is told of it here.
+
+    So it is with a decision to do nothing but write it down (``--on-hang log``), and with an incident of the
+    whole job of which another node's agent tells.
+    """
+    is_log = event.name == "decision" and event.data.get("action") == "log"
+    return is_log or event.data.get(TOLD_ELSEWHERE) is True
 
 
 def wanted_types(words: Iterable[str]) -> frozenset[str]:

@@ -21,7 +21,7 @@ from rankscope.agent.records.node_lock import NodeLock, take_node
 from rankscope.agent.records.writer import FileWriter
 from rankscope.diag.errors import StoreError
 from rankscope.diag.model import Decision, Diagnosis, JobSnapshot
-from rankscope.diag.store.events import TYPE_PREFIX, Event, boot_name, clock_text, iso_time
+from rankscope.diag.store.events import TOLD_ELSEWHERE, TYPE_PREFIX, Event, boot_name, clock_text, iso_time
 from rankscope.diag.store.files import write_json
 from rankscope.diag.store.incidents import IncidentFolder
 from rankscope.diag.store.job import AgentFile, JobFile, JobFolder
@@ -46,6 +46,7 @@ class Records:
         folder: the job's folder.
         listeners: called with each event after it was stored, or could not be, by whoever caused it; they
             return soon.
+        told_elsewhere: incidents whose notices another node's agent sends; their events here say so.
         earlier: the events that agents before this one have left in its node's folder.
     """
 
@@ -72,6 +73,7 @@ class Records:
         if self.usable:
             self._guard(self._events.open)
         self.earlier: tuple[Event, ...] = self._events.earlier
+        self.told_elsewhere: set[str] = set()
         self._stored: set[str] = set()
         self._missing: dict[str, str] = {}
         self.incidents: deque[Diagnosis] = deque(maxlen=_KEPT_INCIDENTS)
@@ -88,6 +90,8 @@ class Records:
 
     def event(self, name: str, data: dict[str, object], *, subject: str | None = None) -> bool:
         """Append one event; ``name`` without the ``rankscope.`` prefix. Returns whether it is on disk."""
+        if subject in self.told_elsewhere:
+            data = {**data, TOLD_ELSEWHERE: True}
         return self.append(
             Event(
                 id=str(uuid.uuid4()),

@@ -133,6 +133,7 @@ class JointInquiry:
         self._asked: _Asked | None = None
         self._proposal: tuple[Proposal, float] | None = None
         self._open: _Open | None = None
+        self._judged: Diagnosis | None = None
 
     # Rounds and workers (the watch thread).
 
@@ -290,7 +291,8 @@ class JointInquiry:
 
         silent = opening.silent or None
         incident = Incident(opening.incident, a, b, silent, overdue=opening.overdue)
-        return self._evidence.judge(incident, called=with_told)
+        self._judged = self._evidence.judge(incident, called=with_told)
+        return self._judged
 
     # What the protocol tells (the watch thread).
 
@@ -308,7 +310,7 @@ class JointInquiry:
         self._open.is_judged = True
         if found.verdict == "Healthy":
             self._rule(_WELL)
-        else:
+        elif not _is_same(self._judged, found):
             self._evidence.adopt(found, self._looks.get("a"), self._looks.get("b"))
         asked = self._asked
         if asked is not None and asked.is_sent:
@@ -348,3 +350,8 @@ class JointInquiry:
             self._say(f"{reason}: this node acts on what it sees itself")
         self._judge_here()
         self._act_alone()
+
+
+def _is_same(own: Diagnosis | None, found: Diagnosis) -> bool:
+    """Whether the job's verdict, which may have been cut to size, is this agent's own."""
+    return own is not None and (own.incident, own.time) == (found.incident, found.time)

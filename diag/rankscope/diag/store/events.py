@@ -22,6 +22,8 @@ from rankscope.diag.store.files import make_folders, read_regular
 
 SPEC_VERSION: Final = "1.0"
 TYPE_PREFIX: Final = "rankscope."
+TOLD_ELSEWHERE: Final = "told_elsewhere"
+"""In the data of an event of the whole job whose notices another node's agent sends."""
 _SEQUENCE_DIGITS: Final = 10
 _LONGEST_SEQUENCE: Final = 15
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
