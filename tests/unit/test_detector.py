@@ -16,9 +16,12 @@ from rankscope.watchdog.observations import (
     Instruction,
     JobContinued,
     JobStopped,
+    JudgedForAll,
+    Postponed,
     RankObservation,
     Recovered,
     Suspected,
+    TimerExpired,
 )
 
 
@@ -499,3 +502,40 @@ def test_a_wait_for_a_finished_rank_that_only_the_stacks_show_is_noticed_at_once
     job.communicating = frozenset({0})
     job.run(20)
     assert job.last(Confirmed).waiting == (0,)
+
+
+def test_what_was_found_of_the_whole_job_is_published_here_and_acted_on_in_time() -> None:
+    job = Job(HangSettings(act_after=60.0))
+    job.train(10)
+    wait_for(job, culprit=2)
+    job.run(5)
+    job.detector.handle(JudgedForAll(hang=True, confidence="high"))
+    assert job.detector.state == "confirmed"
+    job.run(50)
+    assert job.times_of(Capture) == []  # it is not looked at again
+    job.run(10)
+    assert len(job.times_of(ActDue)) == 1
+    job.train(1)
+    assert job.times_of(Recovered)
+
+
+def test_what_is_postponed_is_due_again_after_twice_as_long() -> None:
+    job = Job(HangSettings(act_after=60.0))
+    job.train(10)
+    wait_for(job, culprit=2)
+    job.detector.handle(JudgedForAll(hang=True, confidence="high"))
+    job.run(61)
+    assert len(job.times_of(ActDue)) == 1
+    job.detector.handle(Postponed())
+    job.run(50)
+    assert len(job.times_of(ActDue)) == 1
+    job.run(20)
+    assert len(job.times_of(ActDue)) == 2
+
+
+def test_an_expired_timer_is_looked_at_whatever_is_found_of_the_whole_job() -> None:
+    job = Job()
+    job.train(10)
+    job.detector.handle(TimerExpired(job.now, 1, "epoch"))
+    job.detector.handle(JudgedForAll(hang=True, confidence="high"))
+    assert job.detector.state == "suspected"

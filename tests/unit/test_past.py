@@ -117,3 +117,10 @@ def test_nonsense_in_an_event_counts_nothing_and_breaks_nothing() -> None:
     log.event("restart.begun", {"worker": "x", "is_counted": False}).event("cycle.training", {"step": "x"})
     log.event("cycle.ended", {"number": None}).event("job.ended", {"exit_code": "75"}).event("of.later", {})
     assert history(log.agent()) == (0, 1, 0, 0)
+
+
+def test_restarts_that_other_nodes_tell_of_count_and_never_take_any_away() -> None:
+    log = a_log().agent().launch().trains().fails(2).restart_begins().launch().restart_done()
+    assert history(log)[0] == 1
+    assert history(log.event("restarts.told", {"restarts": 3}))[0] == 3
+    assert history(log.event("restarts.told", {"restarts": 2}))[0] == 3

@@ -19,7 +19,8 @@ from rankscope.agent.nodes.driver import NodeDriver
 from rankscope.agent.nodes.events import Progressed, Proposed, Suspected
 from rankscope.agent.nodes.keys import Which
 from rankscope.agent.nodes.meeting import Meeting
-from rankscope.agent.nodes.messages import Opening, Ruling
+from rankscope.agent.nodes.messages import Member, Opening, Ruling
+from rankscope.agent.nodes.store_link import Store
 from rankscope.agent.nodes.whole_job import Hands, WholeJob
 from rankscope.agent.observing.observer import Observer
 from rankscope.agent.watching.collector import Collector
@@ -101,7 +102,8 @@ class JointInquiry:
         ended: ranks that have ended, and how.
         published: is told a verdict that nobody here has asked for, and for how long there was no progress.
         ruled: is told a ruling with a decision that another node has proposed.
-        say: shows a line, once.
+        say: shows a line.
+        make_driver: makes what runs the protocol.
     """
 
     def __init__(
@@ -114,7 +116,9 @@ class JointInquiry:
         published: Callable[[Opening, Diagnosis, float], None],
         ruled: Callable[[Ruling], None],
         say: Callable[[str], None],
+        make_driver: Callable[[Member, Callable[[], Store], WholeJob], NodeDriver] = NodeDriver,
     ) -> None:
+        self._make_driver = make_driver
         self._evidence = evidence
         self._collector = collector
         self._post = post
@@ -143,7 +147,7 @@ class JointInquiry:
         self._meeting = meeting
         hands = self._hands(meeting)
         part = WholeJob(meeting.me, job=meeting.job, world_size=meeting.world_size, hands=hands)
-        self._driver = NodeDriver(meeting.me, meeting.connect, part)
+        self._driver = self._make_driver(meeting.me, meeting.connect, part)
         part.tell = self._driver.tell
         self._driver.start()
 

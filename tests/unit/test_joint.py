@@ -1,0 +1,328 @@
+"""The watch's part in incidents of the whole job: what it asks, and what becomes of the answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+from msgspec.structs import replace
+from tests.classify_factory import a_job, judge
+from tests.rules_factory import loading, waiting
+
+from rankscope.agent.evidence.taker import EvidenceTaker
+from rankscope.agent.nodes.driver import NodeDriver
+from rankscope.agent.nodes.events import Alone as IsAlone
+from rankscope.agent.nodes.events import (
+    Event,
+    Follow,
+    Learn,
+    Look,
+    LookTaken,
+    Progressed,
+    Proposed,
+    Suspected,
+)
+from rankscope.agent.nodes.meeting import Meeting
+from rankscope.agent.nodes.messages import Member, Opening, Ruling
+from rankscope.agent.nodes.verdicts import write_verdict
+from rankscope.agent.nodes.whole_job import WholeJob
+from rankscope.agent.observing.observer import Observer
+from rankscope.agent.watching.collector import Collector
+from rankscope.agent.watching.joint import JointInquiry, Proposal, Question
+from rankscope.agent.workers.model import Launch
+from rankscope.diag.model import Decision, Diagnosis, JobSnapshot
+
+ME = Member(0, 2, "here", (0, 1))
+MINE = Opening("mine", 0, "here", "no progress for 8 s", 0.0, silent=8.0)
+THEIRS = Opening("theirs", 1, "there", "no progress for 9 s", 0.0, silent=9.0)
+RESTART = Decision("restart", "it hangs", "now", "mine", culprits=(0,))
+
+
+def found(incident: str = "mine", verdict: str = "RankNonCommHang") -> Diagnosis:
+    look = a_job(*waiting(1, 2, 3, seq=7), loading(0).at(6))
+    return replace(judge(look, look), incident=incident, verdict=cast("Any", verdict))
+
+
+@dataclass
+class Driver:
+    """In place of the protocol's thread: what it was told, and what it tells."""
+
+    part: WholeJob
+    told: list[Event] = field(default_factory=list[Event])
+
+    def start(self) -> None: ...
+
+    def stop(self, _timeout: float = 0.0) -> None: ...
+
+    def tell(self, event: Event) -> None:
+        self.told.append(event)
+
+    def of(self, kind: type[Event]) -> list[Any]:
+        return [event for event in self.told if isinstance(event, kind)]
+
+
+@dataclass
+class Evidence:
+    """Looks that are made; what is adopted."""
+
+    adopted: list[Diagnosis] = field(default_factory=list[Diagnosis])
+
+    def snapshot(self, *_workers: object, **_limits: object) -> JobSnapshot:
+        return JobSnapshot("run-7", 1.0, 4, ())
+
+    def closer(self, seen: JobSnapshot) -> JobSnapshot:
+        return seen
+
+    def adopt(self, diagnosis: Diagnosis, _a: object, _b: object) -> None:
+        self.adopted.append(diagnosis)
+
+
+class Jobs(Collector):
+    """Does a job at once."""
+
+    def put(self, job: Callable[[], None], *, urgent: bool = False) -> None:
+        job()
+
+
+class Agent:
+    """One agent in a round of two; everything happens in the test's thread."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, object]] = []
+        self.evidence = Evidence()
+        self.drivers: list[Driver] = []
+        self.joint = JointInquiry(
+            evidence=cast("EvidenceTaker", self.evidence),
+            collector=Jobs(),
+            post=lambda message: message(),
+            ended=dict,
+            published=lambda opening, diagnosis, silent: self.tell(
+                "published", (opening.incident, diagnosis.incident, round(silent))
+            ),
+            ruled=lambda ruling: self.tell("ruled", ruling.decision),
+            say=lambda text: self.tell("said", text),
+            make_driver=self._driver,
+        )
+
+    def _driver(self, _me: object, _connect: object, part: WholeJob) -> NodeDriver:
+        self.drivers.append(Driver(part))
+        return cast("NodeDriver", self.drivers[-1])
+
+    @property
+    def driver(self) -> Driver:
+        return self.drivers[-1]
+
+    def tell(self, what: str, value: object = None) -> None:
+        self.told.append((what, value))
+
+    def meets(self) -> None:
+        self.joint.join(Meeting(ME, "run-7", 4, lambda: pytest.fail("nobody connects here")))
+        self.joint.begin(cast("Launch", object()), cast("Observer", object()))
+
+    def asks(self, opening: Opening = MINE) -> bool:
+        return self.joint.ask(
+            Question(
+                opening,
+                judged=lambda one: self.tell("judged", one.incident),
+                goes_on=lambda reason: self.tell("goes on", reason),
+                here=lambda: self.tell("here"),
+            )
+        )
+
+    def proposes(self, decision: Decision = RESTART) -> bool:
+        return self.joint.propose(
+            Proposal(
+                decision, (), carry_out=lambda: self.tell("carry out"), postpone=lambda: self.tell("postpone")
+            )
+        )
+
+    def is_asked(self, opening: Opening = MINE) -> None:
+        self.driver.part.look(Look("a", opening))
+
+    def learns(self, opening: Opening = MINE, verdict: str = "RankNonCommHang") -> None:
+        diagnosis = found(opening.incident, verdict)
+        self.driver.part.learn(Learn(opening, write_verdict(diagnosis)))
+
+    def follows(self, decision: Decision | None = None, *, goes_on: bool = False) -> None:
+        ruling = Ruling("mine", 1, "there", "because", decision, goes_on=goes_on)
+        self.driver.part.follow(Follow(1, ruling))
+
+    def heard(self) -> list[tuple[str, object]]:
+        told, self.told = self.told, []
+        return [one for one in told if one[0] != "said"]
+
+
+@pytest.fixture
+def agent() -> Iterator[Agent]:
+    made = Agent()
+    made.meets()
+    yield made
+    made.joint.leave()
+
+
+def test_alone_nobody_is_asked() -> None:
+    agent = Agent()
+    assert not agent.asks()
+    assert not agent.proposes()
+
+
+def test_what_is_asked_gets_the_verdict_of_the_job_once_and_it_is_kept_here(agent: Agent) -> None:
+    assert agent.asks()
+    (asked,) = agent.driver.of(Suspected)
+    assert asked.opening == MINE
+    agent.is_asked()
+    assert agent.joint.is_open
+    assert not agent.joint.is_judged
+    agent.learns()
+    assert agent.heard() == [("judged", "mine")]
+    assert [one.incident for one in agent.evidence.adopted] == ["mine"]
+    assert agent.joint.is_judged
+
+
+def test_two_suspicions_are_one_and_its_verdict_answers_both(agent: Agent) -> None:
+    assert agent.asks()
+    agent.is_asked(THEIRS)
+    agent.learns(THEIRS)
+    assert agent.heard() == [("judged", "theirs")]
+
+
+def test_a_verdict_that_nobody_here_asked_for_is_published(agent: Agent) -> None:
+    agent.is_asked(THEIRS)
+    agent.learns(THEIRS)
+    assert agent.heard() == [("published", ("theirs", "theirs", 9))]
+
+
+def test_a_healthy_job_is_ruled_to_be_well_and_nothing_is_kept(agent: Agent) -> None:
+    agent.is_asked(THEIRS)
+    agent.learns(THEIRS, "Healthy")
+    (ruled,) = agent.driver.of(Proposed)
+    assert (ruled.ruling.incident, ruled.ruling.decision) == ("theirs", None)
+    assert (agent.heard(), agent.evidence.adopted) == ([], [])
+
+
+def test_to_look_again_the_open_incident_is_closed_first(agent: Agent) -> None:
+    agent.is_asked()
+    agent.learns()
+    agent.heard()
+    assert agent.asks()
+    assert agent.driver.of(Suspected) == []
+    agent.follows()
+    assert len(agent.driver.of(Suspected)) == 1
+    agent.is_asked()
+    agent.learns()
+    assert agent.heard() == [("judged", "mine")]
+
+
+@pytest.mark.parametrize(
+    ("goes_on", "heard"),
+    [(True, ("goes on", "because")), (False, ("here", None))],
+    ids=["progress", "no verdict"],
+)
+def test_a_question_that_ends_without_a_verdict(
+    agent: Agent, *, goes_on: bool, heard: tuple[str, object]
+) -> None:
+    agent.asks()
+    agent.is_asked()
+    agent.follows(goes_on=goes_on)
+    assert agent.heard() == [heard]
+    assert not agent.joint.is_open
+
+
+def test_where_the_store_does_not_answer_this_node_judges_and_acts_itself(agent: Agent) -> None:
+    agent.asks()
+    agent.driver.part.alone(IsAlone("no answer for 10 s"))
+    assert agent.heard() == [("here", None)]
+    agent.is_asked()
+    agent.learns()
+    agent.heard()
+    assert agent.proposes()
+    agent.driver.part.alone(IsAlone("no answer for 10 s"))
+    assert agent.heard() == [("carry out", None)]
+
+
+def test_without_an_answer_in_time_this_node_judges_itself(agent: Agent) -> None:
+    agent.asks()
+    agent.joint.tick(time.monotonic() + 89, 0)
+    assert agent.heard() == []
+    agent.joint.tick(time.monotonic() + 91, 0)
+    assert agent.heard() == [("here", None)]
+
+
+def test_before_there_is_a_verdict_nothing_can_be_proposed(agent: Agent) -> None:
+    agent.is_asked()
+    assert not agent.proposes()
+
+
+def test_the_own_proposal_is_carried_out_when_it_holds_and_anothers_when_that_does(agent: Agent) -> None:
+    agent.is_asked()
+    agent.learns()
+    agent.heard()
+    assert agent.proposes()
+    (proposed,) = agent.driver.of(Proposed)
+    assert (proposed.ruling.decision, proposed.ruling.incident, proposed.ruling.node) == (
+        RESTART,
+        "mine",
+        "here",
+    )
+    agent.follows(RESTART)
+    assert agent.heard() == [("carry out", None)]
+
+    agent.is_asked()
+    agent.learns()
+    agent.heard()
+    agent.proposes()
+    other = replace(RESTART, reason="says there")
+    agent.follows(other)
+    assert agent.heard() == [("ruled", other)]
+
+
+def test_a_proposal_is_postponed_where_the_job_goes_on(agent: Agent) -> None:
+    agent.is_asked()
+    agent.learns()
+    agent.heard()
+    agent.proposes()
+    agent.follows(goes_on=True)
+    assert agent.heard() == [("postpone", None)]
+
+
+def test_a_restart_that_is_ruled_makes_a_question_void(agent: Agent) -> None:
+    agent.is_asked()
+    agent.learns()
+    agent.heard()
+    agent.asks()
+    agent.follows(RESTART)
+    assert agent.heard() == [("ruled", RESTART)]
+    assert agent.driver.of(Suspected) == []
+
+
+def test_progress_here_ends_what_is_open_and_is_told_once(agent: Agent) -> None:
+    agent.joint.tick(1.0, 5)
+    agent.joint.tick(2.0, 6)
+    assert agent.driver.told == []  # nothing is open
+    agent.is_asked(THEIRS)
+    agent.driver.told.clear()
+    agent.joint.tick(3.0, 6)
+    assert agent.driver.of(Progressed) == []
+    agent.joint.tick(4.0, 7)
+    agent.joint.tick(5.0, 7)
+    assert [one.reason for one in agent.driver.of(Progressed)] == ["node here goes on"]
+
+
+def test_what_another_round_tells_is_void(agent: Agent) -> None:
+    agent.asks()
+    before = agent.driver.part
+    agent.meets()
+    before.learn(Learn(MINE, write_verdict(found())))
+    assert agent.heard() == []
+    assert not agent.joint.is_open
+
+
+def test_a_node_without_workers_answers_that_it_has_none(agent: Agent) -> None:
+    agent.joint.end()
+    agent.is_asked()
+    (taken,) = agent.driver.of(LookTaken)
+    assert taken.which == "a"
+    assert taken.parts
