@@ -130,6 +130,7 @@ class JointInquiry:
         self._moves = 0
         self._meeting: Meeting | None = None
         self._driver: NodeDriver | None = None
+        self._part: WholeJob | None = None
         self._looks: dict[Which, JobSnapshot] = {}
         self._forget()
 
@@ -146,9 +147,9 @@ class JointInquiry:
         self.leave()
         self._meeting = meeting
         hands = self._hands(meeting)
-        part = WholeJob(meeting.me, job=meeting.job, world_size=meeting.world_size, hands=hands)
-        self._driver = self._make_driver(meeting.me, meeting.connect, part)
-        part.tell = self._driver.tell
+        self._part = WholeJob(meeting.me, job=meeting.job, world_size=meeting.world_size, hands=hands)
+        self._driver = self._make_driver(meeting.me, meeting.connect, self._part)
+        self._part.tell = self._driver.tell
         self._driver.start()
 
     def leave(self) -> None:
@@ -158,6 +159,10 @@ class JointInquiry:
         self._forget()
         if driver is not None:
             driver.stop(_LEAVE_TIMEOUT)
+        if self._part is not None:
+            # Else a cycle would keep the round's store as garbage, which a forked worker must not collect.
+            self._part.tell = _nobody
+            self._part = None
 
     def begin(self, launch: Launch, observer: Observer) -> None:
         """New workers run."""
@@ -354,6 +359,10 @@ class JointInquiry:
             self._say(f"{reason}: this node acts on what it sees itself")
         self._judge_here()
         self._act_alone()
+
+
+def _nobody(_event: object) -> None:
+    """Whom a part tells that belongs to no round any more."""
 
 
 def _is_same(own: Diagnosis | None, found: Diagnosis) -> bool:
