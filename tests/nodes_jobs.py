@@ -29,7 +29,7 @@ class Node(Job):
     """One agent of the job with its workers; its records alone, also where all share a folder.
 
     Attributes:
-        number: from 0; node 0's address is the rendezvous' endpoint.
+        number: from 0.
     """
 
     def __init__(self, folder: Path, run_id: str, *, number: int, home: Path) -> None:
@@ -153,37 +153,38 @@ def nodes_job(
     by_name: bool = False,
     shared_home: bool = True,
     numbers: int = 1,
+    host: int = 0,
     environ: Mapping[str, str] | None = None,
 ) -> Generator[NodesJob]:
     """A job whose agents have been started, ended whatever happens.
 
     Args:
         folder: of the job; each node has one of its own in it.
-        flags: of every agent; in them ``{address}`` is the address of its host, ``{first}`` whether that is
-            node 0.
+        flags: of every agent; in them ``{is_host}`` is whether it is the one that holds the store.
         network: whose hosts the nodes are; without one all are on this host.
         nodes: how many.
-        backend: of the rendezvous, on node 0.
-        by_name: whether the endpoint has node 0's name, not its address.
+        backend: of the rendezvous.
+        by_name: whether the endpoint has its host's name, not its address.
         shared_home: whether all write into one folder of records, else each into its own.
         numbers: length of the vector that is summed up in each step.
+        host: number of the node whose address is the endpoint.
         environ: beside what is inherited.
     """
     ranks = folder / "ranks"
     ranks.mkdir(parents=True)
     run_id = f"test-{os.getpid()}-{folder.name}"
-    endpoint = _endpoint(network, by_name=by_name)
+    endpoint = _endpoint(network, host, by_name=by_name)
     job = NodesJob(ranks, [_node(folder, run_id, each, shared_home=shared_home) for each in range(nodes)])
     try:
         for node in job.nodes:
             command = [sys.executable, "-m", "rankscope.agent", f"--nproc-per-node={RANKS}"]
             command += [f"--rdzv-id={run_id}", f"--rdzv-backend={backend}", f"--rdzv-endpoint={endpoint}"]
             command += [f"--node-rank={node.number}"] if backend == "static" else []
-            host = network.hosts[node.number] if network is not None else None
-            address, first = host.address if host else "127.0.0.1", str(node.number == 0)
-            command += [flag.replace("{address}", address).replace("{first}", first) for flag in flags]
+            command += [flag.replace("{is_host}", str(node.number == host)) for flag in flags]
             command += [str(PROGRAM), str(ranks), f"--numbers={numbers}"]
-            node.start(host.inside(*command) if host else command, environ)
+            if network is not None:
+                command = network.hosts[node.number].inside(*command)
+            node.start(command, environ)
         yield job
     finally:
         for node in job.nodes:
@@ -196,10 +197,10 @@ def _node(folder: Path, run_id: str, number: int, *, shared_home: bool) -> Node:
     return Node(own, run_id, number=number, home=(folder if shared_home else own) / "home")
 
 
-def _endpoint(network: Network | None, *, by_name: bool) -> str:
+def _endpoint(network: Network | None, number: int, *, by_name: bool) -> str:
     if network is None:
         with socket.socket() as probe:
             probe.bind(("localhost", 0))
             return f"localhost:{probe.getsockname()[1]}"
-    host = network.hosts[0]
+    host = network.hosts[number]
     return f"{host.name}:{_PORT}" if by_name else host.endpoint(_PORT)

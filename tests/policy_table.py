@@ -153,6 +153,8 @@ def _device(cell: Cell) -> Decision:
 def _agent(cell: Cell) -> Decision:
     if cell["situation"] == "UNKNOWN state":
         return policy.decide_on_unknown_state(reason="the store is gone", time=NOW)
+    if cell["situation"] == "stuck agent":
+        return policy.decide_on_stuck_agent(action="restart", seconds=61.0, time=NOW)
     return policy.decide_on_restart_timeout(seconds=95.0, limit=90.0, time=NOW)
 
 

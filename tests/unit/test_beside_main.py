@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import signal
-from typing import Any
+import threading
+from typing import Any, cast
 
 import pytest
+from tests.deadline import DEADLINE
 
 from rankscope.agent.deciding.restart_clock import RestartClock
 from rankscope.agent.ending.beside_main import BesideMain
@@ -25,6 +27,30 @@ def test_workers_are_ended_and_then_the_process() -> None:
     beside.end_workers = lambda sent: said.append(f"workers, by {sent.name}")
     beside.on_signal(signal.SIGTERM)
     assert said[1:] == ["workers, by SIGTERM", "stopped by SIGTERM"]
+
+
+def test_a_decision_that_nobody_carries_out_ends_the_job_once() -> None:
+    said: list[str] = []
+    ended = threading.Event()
+    beside = beside_main(said)
+
+    def abandon(result: str) -> None:
+        said.append(result)
+        ended.set()
+
+    class Decides:
+        def on_stuck_agent(self, action: str, seconds: float) -> None:
+            said.append(f"{action} after {seconds:.0f} s")
+
+    beside._decider = cast("Any", Decides())
+    beside.abandon = abandon
+    beside.end_workers = lambda sent: said.append(f"workers, by {sent.name}")
+    beside.look_at_due("restart", 59.0)
+    assert said == []
+    beside.look_at_due("restart", 60.0)
+    beside.look_at_due("restart", 61.0)
+    assert ended.wait(DEADLINE)
+    assert said == ["restart after 60 s", "workers, by SIGTERM", "failed"]
 
 
 def test_a_process_whose_workers_cannot_be_ended_does_not_stay_for_that(

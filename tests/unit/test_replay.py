@@ -73,6 +73,7 @@ class Life:
         self.decider.on_left_workers((1, 3), self.done)
         self.decider.on_unknown_state("nobody knows")
         self.decider.on_restart_timeout(70.0, 60.0)
+        self.decider.on_stuck_agent("restart", 61.0)
 
 
 @pytest.mark.parametrize(("on_hang", "is_said"), [("log", False), ("notify", True)])
@@ -109,7 +110,7 @@ def test_a_log_of_ours_gives_the_same_decisions_and_counters(
     log: tuple[list[Event], dict[str, Diagnosis]],
 ) -> None:
     events, diagnoses = log
-    assert len([event for event in events if event.name == "decision"]) == 18
+    assert len([event for event in events if event.name == "decision"]) == 20
     assert {event.data["action"] for event in events if event.name == "decision"} >= {"restart", "fail"}
     assert list(differences(events, diagnoses)) == []
 
@@ -129,7 +130,7 @@ def test_another_policy_another_count_and_what_is_missing_are_told(
         else event
         for event in events
     ]
-    assert len(list(differences(changed, diagnoses))) == 18
+    assert len(list(differences(changed, diagnoses))) == 20
     nonsense = [
         msgspec.structs.replace(event, data={**event.data, "asked": {"about": "x"}})
         for event in events

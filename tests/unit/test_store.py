@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rankscope.diag.errors import StoreError, UsageError
 from rankscope.diag.model import Decision, JobSnapshot
 from rankscope.diag.store.events import Event, EventLog, iso_time, parse_log, read_events
-from rankscope.diag.store.files import MOST_JSON_BYTES, read_json, write_json
+from rankscope.diag.store.files import MOST_JSON_BYTES, read_json, read_regular, write_json
 from rankscope.diag.store.incidents import IncidentFolder, find_incident, new_incident_id
 from rankscope.diag.store.job import JobFolder, find_job, folder_name, job_folder
 
@@ -175,6 +175,24 @@ def test_incident_ids_sort_by_time() -> None:
     ids = [new_incident_id(at) for at in times]
     assert ids == sorted(ids)
     assert iso_time(0.0) == "1970-01-01T00:00:00.000Z"
+
+
+@pytest.mark.parametrize("size", [0, 1, 1 << 17])
+def test_a_file_is_read_to_its_end_also_what_came_behind_the_size_it_is_said_to_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(b"x" * size)
+    stat = os.fstat
+
+    def grows(fd: int) -> os.stat_result:
+        found = stat(fd)
+        with path.open("ab") as file:
+            file.write(b"y" * (1 << 17))
+        return found
+
+    monkeypatch.setattr(os, "fstat", grows)
+    assert read_regular(path) == b"x" * size + b"y" * (1 << 17)
 
 
 def test_a_file_that_no_memory_holds_is_said_and_not_read(tmp_path: Path) -> None:

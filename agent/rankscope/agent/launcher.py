@@ -33,6 +33,7 @@ from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousPa
 from torch.distributed.launcher.api import LaunchConfig
 
 from rankscope.agent.bounded_call import TookTooLongError, within
+from rankscope.agent.rendezvous.own_address import name_by_address
 from rankscope.agent.rendezvous.store import JOIN_TIMEOUT, FreshStoreRendezvous
 from rankscope.agent.workers.outcomes import NodeLeavesError, RestartTimedOutError
 
@@ -111,6 +112,7 @@ def worker_spec(config: LaunchConfig, entrypoint: Entrypoint, args: Sequence[obj
         local_addr=config.local_addr,
         **config.rdzv_configs,
     )
+    name_by_address(parameters)
     timeout = parameters.get_as_int("join_timeout") or parameters.get_as_int("timeout") or JOIN_TIMEOUT
     known = {field.name for field in dataclasses.fields(WorkerSpec)}
     shared: dict[str, Any] = {

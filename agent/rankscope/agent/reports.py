@@ -141,6 +141,7 @@ class SessionReports(Announcer):
         self._notices: Notices | None = None
         self._lock = threading.Lock()
         self._due: Decision | None = None
+        self._due_since = 0.0
         self._progress = Progress(self.current.trained, self.ledger.progressed)
 
     def _make_watch(self) -> Watch:
@@ -240,6 +241,8 @@ class SessionReports(Announcer):
         self.done()
         self.ledger.tick()
         self.beside_main.look_at_restart()
+        if (due := self._due) is not None:
+            self.beside_main.look_at_due(due.action, time.monotonic() - self._due_since)
         self._look_below()
 
     def tell(self, text: str) -> None:
@@ -298,7 +301,7 @@ class SessionReports(Announcer):
             self.held = None
         if decision.action in STOPPING:
             with self._lock:
-                self._due = decision
+                self._due, self._due_since = decision, time.monotonic()
 
     def _hold(self, decision: Decision) -> None:
         self.held = decision

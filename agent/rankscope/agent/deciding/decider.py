@@ -25,6 +25,7 @@ from rankscope.agent.policy import (
     decide_on_hang,
     decide_on_left_workers,
     decide_on_restart_timeout,
+    decide_on_stuck_agent,
     decide_on_stuck_kernel,
     decide_on_timer,
     decide_on_unknown_state,
@@ -216,6 +217,11 @@ class Decider:
         """About a restart that takes too long."""
         decision = decide_on_restart_timeout(seconds=seconds, limit=limit, time=_now())
         return self._final(decision, Asked("restart_timeout", seconds=seconds, limit=limit))
+
+    def on_stuck_agent(self, action: str, seconds: float) -> Decision:
+        """About a decision that the main thread does not carry out."""
+        decision = decide_on_stuck_agent(action=action, seconds=seconds, time=_now())
+        return self._final(decision, Asked("stuck_agent", what=action, seconds=seconds))
 
     @property
     def _rules(self) -> Rules:

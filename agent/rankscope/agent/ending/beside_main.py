@@ -1,7 +1,7 @@
 """Ends the job without the main thread, which may wait in torch for a store or for other nodes.
 
-Two things ask for it: a signal that nobody acts on, and a restart that has outlasted its limit. It must not
-know how workers or the process end.
+Three things ask for it: a signal that nobody acts on, a restart that has outlasted its limit, and a decision
+that nobody carries out. It must not know how workers or the process end.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from rankscope.agent.ending.signals import StopSignals
 logger = logging.getLogger(__name__)
 _LATE: Final = 10.0
 """Seconds past the limit of a restart that the main thread has to act on it before somebody else does."""
+_NOT_TAKEN: Final = 60.0
+"""Seconds for the main thread to come for what was decided; its loop turns every few seconds at most."""
 
 
 class BesideMain:
@@ -42,6 +44,7 @@ class BesideMain:
         self._clock = clock
         self._decider = decider
         self._say = say
+        self._is_ending = False
         self.end_workers: Callable[[signal.Signals], None] | None = None
         self.abandon: Callable[[str], None] | None = None
 
@@ -62,9 +65,17 @@ class BesideMain:
             return
         self._decider.on_restart_timeout(self._clock.taken, limit)
         self._clock.end()
-        threading.Thread(target=self._end_restart, name="rankscope-late-restart", daemon=True).start()
+        threading.Thread(target=self._end_job, name="rankscope-late-restart", daemon=True).start()
 
-    def _end_restart(self) -> None:
+    def look_at_due(self, action: str, seconds: float) -> None:
+        """End the job if what was decided ``seconds`` ago is not carried out (watch thread)."""
+        if self.abandon is None or self._is_ending or seconds < _NOT_TAKEN:
+            return
+        self._is_ending = True
+        self._decider.on_stuck_agent(action, seconds)
+        threading.Thread(target=self._end_job, name="rankscope-not-carried-out", daemon=True).start()
+
+    def _end_job(self) -> None:
         self._end_workers(signal.SIGTERM)
         if self.abandon is not None:
             self.abandon("failed")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from rankscope.agent.policy.ends import (
     decide_on_left_workers,
     decide_on_restart_timeout,
+    decide_on_stuck_agent,
     decide_on_stuck_kernel,
     decide_on_unknown_state,
 )
@@ -30,6 +31,7 @@ __all__ = [
     "decide_on_hang",
     "decide_on_left_workers",
     "decide_on_restart_timeout",
+    "decide_on_stuck_agent",
     "decide_on_stuck_kernel",
     "decide_on_timer",
     "decide_on_unknown_state",

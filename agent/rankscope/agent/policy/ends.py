@@ -69,6 +69,20 @@ def decide_on_restart_timeout(*, seconds: float, limit: float, time: str) -> Dec
     return _run_again(what, time=time)
 
 
+def decide_on_stuck_agent(*, action: str, seconds: float, time: str) -> Decision:
+    """What was decided cannot be carried out: the agent's main thread waits in torch, for the store.
+
+    Args:
+        action: what was decided.
+        seconds: seconds since then.
+        time: when this is decided, ISO 8601.
+    """
+    what = f"{action} was decided {seconds:.0f} s ago and cannot be carried out"
+    return _run_again(
+        f"{what}: the agent waits for the store of the rendezvous, which does not answer", time=time
+    )
+
+
 def _off_this_node(what: str, history: History, rules: Rules, *, time: str) -> Decision:
     """The node to blame is this one: it leaves where the job may go on without it, else the job ends."""
     if refusal := gate.never(rules) or gate.no_progress(history, rules):

@@ -20,6 +20,7 @@ from rankscope.agent.policy import (
     decide_on_hang,
     decide_on_left_workers,
     decide_on_restart_timeout,
+    decide_on_stuck_agent,
     decide_on_stuck_kernel,
     decide_on_timer,
     decide_on_unknown_state,
@@ -39,6 +40,7 @@ Subject = Literal[
     "left_workers",
     "unknown_state",
     "restart_timeout",
+    "stuck_agent",
 ]
 
 
@@ -48,7 +50,7 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         about: which of the policy's functions was asked.
         seconds: without progress, or that a restart has taken; limit is what it may take.
-        what: which timer, or why nobody knows the workers' state.
+        what: which timer, why nobody knows the workers' state, or what was decided and cannot be done.
         ranks: workers that could not be ended.
     """
 
@@ -152,6 +154,9 @@ _OTHERS: Final[Mapping[str, Callable[[Asked, Diagnosis | None, str], Decision | 
         asked.ranks, time=time, history=asked.history, rules=asked.rules
     ),
     "unknown_state": lambda asked, _diagnosis, time: decide_on_unknown_state(reason=asked.what, time=time),
+    "stuck_agent": lambda asked, _diagnosis, time: decide_on_stuck_agent(
+        action=asked.what, seconds=asked.seconds, time=time
+    ),
     "restart_timeout": lambda asked, _diagnosis, time: decide_on_restart_timeout(
         seconds=asked.seconds, limit=asked.limit, time=time
     ),

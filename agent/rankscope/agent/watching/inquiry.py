@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, Literal, TypeVar
 
 from rankscope.agent.evidence.looker import Samples
@@ -37,7 +38,18 @@ from rankscope.watchdog.observations import (
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 Look = Literal["a", "b", "sampled"]
+_LASTING: Final = 2.0
+"""Seconds that workers must go on for before a recovery is told."""
 _HANGS: Final = ("RankCommHang", "RankNonCommHang", "Exited")
+
+
+@dataclass(frozen=True, slots=True)
+class _GoesOn:
+    """What was published seems to be over; it is told at a moment, monotonic seconds."""
+
+    diagnosis: Diagnosis
+    recovered: Recovered
+    told_at: float
 
 
 class Inquiry:
@@ -89,6 +101,7 @@ class Inquiry:
         self._samples = Samples()
         self._diagnosis: Diagnosis | None = None
         self._recovered: Recovered | None = None
+        self._recovering: _GoesOn | None = None
 
     def begin(self, launch: Launch, observer: Observer) -> None:
         """New workers run: all before is void."""
@@ -98,6 +111,10 @@ class Inquiry:
 
     def end(self) -> None:
         """The workers are being stopped; answers that are still to come are void. What was seen stays."""
+        ends = self._ended().values()
+        if self._workers is not None and [end.code for end in ends] == [0] * len(self._workers[0].workers):
+            self._tell_recovery()  # they are done
+        self._recovering = None
         self._cycle += 1
         self._workers = None
         self.judging = False
@@ -214,13 +231,23 @@ class Inquiry:
         self._collector.put(judge)
 
     def recovered(self, recovered: Recovered) -> None:
-        """What was published is over."""
+        """What was published is over, if that lasts: a rank that dies ends the wait of the others too."""
         if self._diagnosis is None:
             # The diagnosis is still being worked out: it is told first.
             self._recovered = recovered
         else:
-            self._reporter.on_recovered(self._diagnosis, recovered)
+            self._recovering = _GoesOn(self._diagnosis, recovered, time.monotonic() + _LASTING)
         self._diagnosis = None
+
+    def tick(self, now: float) -> None:
+        """Tell of a recovery that has lasted."""
+        if self._recovering is not None and now >= self._recovering.told_at:
+            self._tell_recovery()
+
+    def _tell_recovery(self) -> None:
+        told, self._recovering = self._recovering, None
+        if told is not None:
+            self._reporter.on_recovered(told.diagnosis, told.recovered)
 
     def act_due(self, due: ActDue) -> None:
         """It has lasted long enough to be acted on: by a verdict of now, where the job has other nodes."""

@@ -284,6 +284,7 @@ class Watch:
                 silent = self.detector.seconds_without_progress(now)
                 calm = self.detector.state == "watching" and not self._on_demand.is_looking
                 self._stragglers.tick(now, ranks, silent=silent, calm=calm)
+        self._inquiry.tick(now)
         self._joint.tick(now, self.detector.moves)
         self._send_timer_signals()
         self._on_demand.tick(now, self._standing)

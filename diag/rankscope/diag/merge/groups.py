@@ -21,8 +21,10 @@ from rankscope.diag.unhurried import without_collector
 
 Decide = Callable[[RankSnapshot], ThreadStack | None]
 _Members = list[Any]
-"""Rank, thread id, both as they are shown; then the next one's. Slices of it cost a tenth of what tuples do."""
+"""Rank, thread id, both as shown; then the next one's. Slices of it cost a tenth of what tuples do."""
 _PARTS: Final = 3
+_NO_FRAME: Final = Frame("", "", -1)
+"""The leaf of a stack without frames."""
 _SHORT: Final = 32
 """Characters of a set of ranks that is met again and again over many jobs."""
 
@@ -127,7 +129,7 @@ class _Callers:
 
     __slots__ = ("frames", "own", "shown", "stacks")
 
-    def __init__(self, frames: tuple[Frame, ...], stacks: dict[Identity | None, int]) -> None:
+    def __init__(self, frames: tuple[Frame, ...], stacks: dict[Identity, int]) -> None:
         self.frames = frames
         self.shown = tuple(map(show_frame, frames))
         self.own: dict[bool, bool] = {}
@@ -148,9 +150,10 @@ class _Folding:
     def __init__(self) -> None:
         self.known: dict[int, _Members] = {}
         self._alive: list[tuple[Frame, ...]] = []  # an id is unique only while its object lives
+        self._leaves: dict[Frame, tuple[Identity, str, bool]] = {}
         self._callers: dict[tuple[Frame, ...], _Callers] = {}
         self._newest: dict[int, _Callers] = {}
-        self._stacks: dict[tuple[Identity, ...], dict[Identity | None, int]] = {}
+        self._stacks: dict[tuple[Identity, ...], dict[Identity, int]] = {}
         self._shown: list[tuple[str, ...]] = []
         self._members: list[_Members] = []
 
@@ -163,11 +166,32 @@ class _Folding:
         """
         members = self.known.get(id(frames))
         if members is None:
-            callers = self._called_by(frames[1:])
-            own = but_own and _is_own(frames, callers)
-            members = self.known[id(frames)] = [] if own else self._found(frames, callers)
+            members = self.known[id(frames)] = self._found(frames, but_own=but_own)
             self._alive.append(frames)
         return members
+
+    def _found(self, frames: tuple[Frame, ...], *, but_own: bool) -> _Members:
+        leaf = frames[0] if frames else _NO_FRAME
+        known = self._leaves.get(leaf)
+        if known is None:
+            known = self._leaves[leaf] = identity(leaf), show_frame(leaf), is_own_frame(leaf)
+        place, text, leaf_is_own = known
+        callers = self._called_by(frames[1:])
+        if but_own:
+            own = callers.own.get(leaf_is_own)  # all that a leaf adds to that is whose it is
+            if own is None:
+                own = callers.own[leaf_is_own] = is_own_thread(frames)
+            if own:
+                return []
+        shown = (text, *callers.shown) if frames else ()
+        number = callers.stacks.setdefault(place, len(self._shown))
+        if number == len(self._shown):
+            self._shown.append(shown)
+            self._members.append([])
+        elif self._shown[number] != shown:
+            # The most telling spelling wins, whichever rank came first.
+            self._shown[number] = max(self._shown[number], shown, key=lambda one: (sum(map(len, one)), one))
+        return self._members[number]
 
     def _called_by(self, frames: tuple[Frame, ...]) -> _Callers:
         """Frames that are the same objects are compared in no time, and hashed one by one."""
@@ -182,21 +206,9 @@ class _Folding:
         self._newest[nearest] = callers
         return callers
 
-    def _found(self, frames: tuple[Frame, ...], callers: _Callers) -> _Members:
-        leaf = frames[0] if frames else None
-        shown = (show_frame(leaf), *callers.shown) if leaf else ()
-        number = callers.stacks.setdefault(identity(leaf) if leaf else None, len(self._shown))
-        if number == len(self._shown):
-            self._shown.append(shown)
-            self._members.append([])
-        elif self._shown[number] != shown:
-            # The most telling spelling wins, whichever rank came first.
-            self._shown[number] = max(self._shown[number], shown, key=lambda one: (sum(map(len, one)), one))
-        return self._members[number]
-
     def groups(self) -> tuple[StackGroup, ...]:
         """All stacks, rarest first, then by the lowest rank."""
-        # Threads that all ranks have are had by the same ranks: what is found of them holds for the next stack.
+        # Threads that all ranks have are had by the same ranks, which are looked at once.
         is_ascending, folded = functools.cache(_is_ascending), functools.cache(fold_ranks)
         for members in self._members:
             if len(members) > _PARTS and not is_ascending(tuple(members[::_PARTS])):
@@ -212,15 +224,6 @@ class _Folding:
 
 def _is_ascending(ranks: tuple[int, ...]) -> bool:
     return all(map(operator.lt, ranks, ranks[1:]))
-
-
-def _is_own(frames: tuple[Frame, ...], callers: _Callers) -> bool:
-    """Whether a stack is of a thread of ours: all that its leaf decides is whether it is ours itself."""
-    leaf_is_own = is_own_frame(frames[0])
-    own = callers.own.get(leaf_is_own)
-    if own is None:
-        own = callers.own[leaf_is_own] = is_own_thread(frames)
-    return own
 
 
 def _group(members: _Members, stack: tuple[str, ...], folded: Callable[[tuple[int, ...]], str]) -> StackGroup:

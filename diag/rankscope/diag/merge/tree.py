@@ -83,7 +83,7 @@ class TreeNode:
 def prefix_tree(groups: Iterable[StackGroup]) -> TreeNode:
     """Build the tree of folded stacks: a stack costs its depth once, however many ranks share it.
 
-    Of stacks that differ in the leaf alone, what they share is walked once; equal sets of ranks are read once.
+    Of stacks that differ in the leaf alone, what they share is walked once; equal sets are read once.
     """
     root = TreeNode("")
     unfolded = functools.cache(unfold_ranks)

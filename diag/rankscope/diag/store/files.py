@@ -80,8 +80,13 @@ def read_regular(path: Path, *, most: int | None = None) -> bytes:
             raise OSError(errno.EINVAL, "not a regular file", str(path))
         if most is not None and found.st_size > most:
             raise OSError(errno.EFBIG, f"too large to be read ({found.st_size} bytes)", str(path))
-        parts: list[bytes] = []  # a file object costs three times as much, and stores have 100,000 files
-        while part := os.read(fd, max(found.st_size + 1, _LEAST_READ)):
+        # A file object costs three times as much, and stores have 100,000 files.
+        asked = found.st_size + 1 if found.st_size else _LEAST_READ
+        data = os.read(fd, asked)
+        if 0 < found.st_size <= len(data) < asked:  # nothing is behind it
+            return data
+        parts = [data]
+        while part := os.read(fd, _LEAST_READ):
             parts.append(part)
         return b"".join(parts)
     finally:

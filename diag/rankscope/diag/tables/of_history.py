@@ -262,13 +262,16 @@ def spent_rows(history: JobHistory) -> Rows:
     return map(_spent_values, history.spent)
 
 
+_NO_CLOCK: Final = (None, None)
+
+
 def event_rows(nodes: Mapping[str, Sequence[Event]]) -> Rows:
     """The rows of ``events()``."""
     encode = msgspec.json.Encoder().encode
     for node, events in nodes.items():
         for event in events:
             rank = event.data.get("rank")
-            clock = clock_seconds(event)
+            boot, seconds = clock_seconds(event) or _NO_CLOCK
             yield (
                 event.time,
                 node,
@@ -277,8 +280,8 @@ def event_rows(nodes: Mapping[str, Sequence[Event]]) -> Rows:
                 rank if isinstance(rank, int) and rank >= 0 else None,
                 text_of(event),
                 event.number or None,
-                clock[0] if clock is not None else None,
-                clock[1] if clock is not None else None,
+                boot,
+                seconds,
                 event.id,
                 encode(event.data).decode(),
             )
