@@ -27,7 +27,16 @@ settings.load_profile("rankscope")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 FIRST = (
-    *("test_chaos", "test_main_job", "test_probe_torch", "test_restarts", "test_faults", "test_watch"),
+    *(
+        "test_chaos",
+        "test_main_job",
+        "test_nodes_hangs",
+        "test_nodes_network",
+        "test_probe_torch",
+        "test_restarts",
+        "test_faults",
+        "test_watch",
+    ),
     *("test_async_job", "test_snapshot", "test_policy_paths_hangs", "test_notebooks", "test_frameworks"),
     *("test_capture_harmless", "test_mpirun", "test_torch_parity", "test_torch_parity_launch"),
 )

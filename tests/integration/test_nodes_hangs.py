@@ -80,17 +80,6 @@ def test_the_node_of_a_frozen_rank_leaves_and_the_others_go_on(tmp_path: Path) -
         assert job.actions() == [["restart"], ["isolate"], ["restart"]]
 
 
-def test_the_host_of_the_store_gives_up_its_workers_and_stays_until_the_job_is_over(tmp_path: Path) -> None:
-    with nodes_job(tmp_path / "job", *TWO_ARE_ENOUGH, *OFTEN, *QUICK) as job:
-        job.wait_for_rounds(1, nodes=NODES)
-        host = job.nodes[0]
-        os.kill(host.agent().workers[0].pid, signal.SIGSTOP)
-        job.wait_for_rounds(1, nodes=2)
-        assert host.process is not None
-        assert host.process.poll() is None
-        assert job.finish() == [75, 0, 0], job.told()
-
-
 def test_an_agent_that_is_killed_while_all_look_is_named_and_the_culprit_still_found(tmp_path: Path) -> None:
     with nodes_job(tmp_path / "job", *TWO_ARE_ENOUGH, *OFTEN, *LATE) as job:
         job.wait_for_rounds(1, nodes=NODES)

@@ -5,7 +5,7 @@
 Rankscope.connection = (() => {
   const EVENTS = [
     "job.started", "cycle.started", "cycle.training", "cycle.ended", "worker.failed", "suspected", "stopping", "worker.left", "cleared",
-    "analyzed", "incident.confirmed", "incident.recovered", "slow", "decision", "restart.begun", "restart", "isolated", "notice.failed", "message",
+    "analyzed", "incident.confirmed", "incident.recovered", "slow", "decision", "restart.begun", "restart", "restarts.told", "isolated", "notice.failed", "message",
     "settings.changed", "job.ended", "reset",
   ];
   const SILENT = 15;  // s without a word after which what is shown is called old; the server says something every 5 s
