@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rankscope.agent.health import HealthProcess
 from rankscope.agent.health.lifetime import start_ticks
 from rankscope.agent.health.model import HealthStatus, WorkerHealth
 from rankscope.agent.health.status import StatusWriter
@@ -81,6 +82,29 @@ def a_page(path: Path) -> StatusWriter:
     writer.publish(HealthStatus(job="run-7", node="host-a", pid=os.getpid(), workers=workers))
     writer.phase("running", None)
     return writer
+
+
+@contextmanager
+def a_published_page(path: Path, status: HealthStatus | None = None) -> Generator[StatusWriter]:
+    """``a_page`` for a while, with ``status`` in place of its own."""
+    writer = a_page(path)
+    if status is not None:
+        writer.publish(status)
+    try:
+        yield writer
+    finally:
+        writer.close()
+
+
+@contextmanager
+def a_health_process(page: Path) -> Generator[HealthProcess]:
+    """The server's process as an agent starts it, on a free port of loopback."""
+    process = HealthProcess(page, None, 0)
+    process.start(PATIENCE)
+    try:
+        yield process
+    finally:
+        process.stop()
 
 
 @contextmanager

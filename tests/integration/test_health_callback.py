@@ -14,6 +14,7 @@ import pytest
 from tests.health_factory import answers, ask, eventually
 
 from rankscope.agent.health import HealthCheckServer, create_healthcheck_server
+from rankscope.agent.health.callback import AliveAge
 
 
 @contextmanager
@@ -26,6 +27,15 @@ def serving(callback: Callable[[], int], timeout: int = 1) -> Generator[tuple[st
     finally:
         server.stop()
         assert server.address is None
+
+
+def test_a_clock_that_is_set_makes_no_agent_older_or_younger() -> None:
+    age = AliveAge()
+    assert age.of(1000, wall=1003.0, now=50.0) == 3.0
+    assert age.of(1000, wall=9000.0, now=51.0) == 4.0  # set forward
+    assert age.of(1000, wall=10.0, now=120.0) == 73.0  # and back
+    assert age.of(11, wall=12.0, now=122.0) == 1.0
+    assert age.of(11, wall=14.0, now=124.0) == 3.0
 
 
 def test_an_agent_with_recent_progress_is_alive() -> None:

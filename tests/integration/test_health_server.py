@@ -14,7 +14,9 @@ import psutil
 import pytest
 from tests.health_factory import (
     PATIENCE,
+    a_health_process,
     a_page,
+    a_published_page,
     a_server,
     an_agent,
     answers,
@@ -36,17 +38,14 @@ PATHS = ("/livez", "/readyz", "/health", "/healthz")
 
 @pytest.fixture(name="page")
 def _page(tmp_path: Path) -> Iterator[StatusWriter]:
-    writer = a_page(tmp_path / "status.page")
-    yield writer
-    writer.close()
+    with a_published_page(tmp_path / "status.page") as writer:
+        yield writer
 
 
 @pytest.fixture(name="server")
 def _server(page: StatusWriter) -> Iterator[HealthProcess]:
-    process = HealthProcess(page.path, None, 0)
-    process.start(PATIENCE)
-    yield process
-    process.stop()
+    with a_health_process(page.path) as process:
+        yield process
 
 
 def address_of(server: HealthProcess) -> tuple[str, int]:

@@ -17,7 +17,16 @@ from typing import Any, Final
 
 import pytest
 import yaml
-from tests.health_factory import PATIENCE, Reply, a_page, a_server, an_agent, ask, eventually
+from tests.health_factory import (
+    PATIENCE,
+    Reply,
+    a_health_process,
+    a_published_page,
+    a_server,
+    an_agent,
+    ask,
+    eventually,
+)
 
 from rankscope.agent.health import Check, HealthProcess, HealthStatus, StatusWriter, Suspicion, WorkerHealth
 from rankscope.agent.health.tallies import CAPTURE_BOUNDS, DETECTION_BOUNDS, Durations, IncidentTally, Tallies
@@ -63,18 +72,14 @@ def a_busy_status() -> HealthStatus:
 
 @pytest.fixture(name="page")
 def _page(tmp_path: Path) -> Iterator[StatusWriter]:
-    writer = a_page(tmp_path / "status.page")
-    writer.publish(a_busy_status())
-    yield writer
-    writer.close()
+    with a_published_page(tmp_path / "status.page", a_busy_status()) as writer:
+        yield writer
 
 
 @pytest.fixture(name="server")
 def _server(page: StatusWriter) -> Iterator[HealthProcess]:
-    process = HealthProcess(page.path, None, 0)
-    process.start(PATIENCE)
-    yield process
-    process.stop()
+    with a_health_process(page.path) as process:
+        yield process
 
 
 def metrics(server: HealthProcess, **headers: str) -> Reply:

@@ -31,6 +31,7 @@ NOBODY = 65534
         (Room(NONE_BYTES - 1), "warn", "63 MiB free: make room"),
         (Room(1 << 40, LITTLE_FILES - 1), "warn", "room for 999 files"),
         (Room(trouble="No space left on device"), "warn", "No space left on device; make room"),
+        (Room(trouble="Read-only file system"), "warn", "Read-only file system; mend that"),
     ],
 )
 def test_room_is_judged(room: Room, status: str, words: str) -> None:

@@ -10,6 +10,7 @@ from rankscope.agent.health.live import read_live_page
 from rankscope.diag.report.html.live_data import LivePage, current_incident
 from rankscope.diag.store.events import Event, iso_time
 from rankscope.diag.store.job import JobFolder
+from rankscope.diag.top.sampling import EventFollower
 
 NOW = "2026-11-30T12:00:00.000Z"
 
@@ -85,6 +86,15 @@ def test_an_incident_that_was_asked_for_is_shown_and_holds_no_more(tmp_path: Pat
     page = read_live_page(JobFolder(tmp_path), made=NOW, incident="i-1")
     assert page.report is not None
     assert (page.report.head.incident, page.is_current) == ("i-1", False)
+
+
+def test_a_wall_clock_that_is_set_back_puts_nothing_in_front_of_what_came_before(tmp_path: Path) -> None:
+    log = a_log().agent().launch().trains().passes(5)
+    log.event("suspected", {"reason": "quiet", "ranks": [1]})
+    log.skew = -3600.0
+    page = page_of(tmp_path, log.passes(5).event("cleared", {"reason": "it went on", "seconds": 9}))
+    assert not page.stands.is_alarm
+    assert EventFollower(tmp_path).events()[-1].name == "cleared"
 
 
 def test_an_incident_of_an_earlier_job_of_the_run_id_is_not_shown(tmp_path: Path) -> None:

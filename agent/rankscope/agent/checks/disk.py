@@ -17,6 +17,7 @@ LITTLE_FILES: Final = 1000
 _TRIED: Final = b"\0" * 4096
 _NO_NAMELESS: Final = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL})
 """What a file system says that has no files without a name (NFS), and a kernel before 3.11."""
+_FULL: Final = frozenset(map(os.strerror, (errno.ENOSPC, errno.EDQUOT)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,8 @@ def _try(folder: Path) -> None:
 def judge_room(room: Room) -> Check:
     """What that means for the records."""
     if room.trouble:
-        return Check("warn", f"records cannot be written: {room.trouble}; make room or set RANKSCOPE_HOME")
+        mend = "make room" if room.trouble in _FULL else "mend that"
+        return Check("warn", f"records cannot be written: {room.trouble}; {mend} or set RANKSCOPE_HOME")
     free = f"{room.free_bytes / (1 << 30):.1f} GiB free"
     if room.free_bytes < NONE_BYTES:
         return Check(

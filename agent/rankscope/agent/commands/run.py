@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from rankscope.agent.own_memory import share_arenas
 from rankscope.agent.settings.command_line import add_arguments, attach_values, keep_torch_s_own
 from rankscope.agent.settings.resolution import resolve
 from rankscope.diag.errors import RankscopeError, UsageError
@@ -25,6 +26,7 @@ def main(arguments: Sequence[str]) -> int:
         0 done, 1 failed (as torchrun), 2 usage, 75 run it again, 93 do not.
     """
     fill_closed()
+    share_arenas()
     try:
         return run(parse(list(arguments)))
     except RankscopeError as error:

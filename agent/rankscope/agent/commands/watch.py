@@ -75,8 +75,10 @@ def main(arguments: Sequence[str]) -> int:
     if options.log_file and name is None and not pids:
         raise UsageError("--log-file needs a job: say whose log files these are")
     from rankscope.agent.beside.search import Search
+    from rankscope.agent.own_memory import share_arenas
     from rankscope.diag.streams import tell
 
+    share_arenas()
     search = Search(name, pids)
     jobs = search.jobs()
     for problem in search.problems:

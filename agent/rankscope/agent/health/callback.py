@@ -87,6 +87,31 @@ def create_healthcheck_server(
     return HealthCheckServer(alive_callback, port, timeout)
 
 
+class AliveAge:
+    """How long ago the callback's time was, also when the wall clock is set meanwhile. It is told the time.
+
+    torch's callback says a time of the wall clock. It is compared with that clock once; as long as it says
+    the same, the monotonic clock tells how much older it has become.
+    """
+
+    def __init__(self) -> None:
+        self._said: float | None = None
+        self._age = 0.0
+        self._at = 0.0
+
+    def of(self, said: float, *, wall: float, now: float) -> float:
+        """Seconds since ``said``.
+
+        Args:
+            said: by the callback, unix time.
+            wall: ``time.time()``.
+            now: ``time.monotonic()``.
+        """
+        if said != self._said:
+            self._said, self._age, self._at = said, wall - said, now
+        return self._age + now - self._at
+
+
 class _Running:
     """Folder, page, process and thread of a server that runs."""
 
@@ -94,6 +119,7 @@ class _Running:
         self._alive_callback = alive_callback
         self._interval = min(_LONGEST_INTERVAL, max(_SHORTEST_INTERVAL, timeout / 10))
         self._complained = False
+        self._age = AliveAge()
         self._stopping = threading.Event()
         folder = tempfile.mkdtemp(prefix="rankscope-health-")
         # Also when nobody calls ``stop``: at the end of the process.
@@ -125,8 +151,8 @@ class _Running:
 
     def _ask(self) -> None:
         try:
-            age = time.time() - self._alive_callback()
-            now_ns = time.monotonic_ns()
+            said, now_ns = self._alive_callback(), time.monotonic_ns()
+            age = self._age.of(said, wall=time.time(), now=now_ns / _NS)
             stamp_ns = max(_EARLIEST, now_ns - int(max(0.0, age) * _NS))
         except Exception:  # noqa: BLE001 - the caller's code, at this thread's edge; logged
             if not self._complained:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Final
 
 from aiohttp import hdrs, web
@@ -20,7 +21,6 @@ KEPT_SECONDS: Final = 0.5
 _MOST_FORMATS: Final = 8
 _LONGEST_ACCEPT: Final = 512
 _TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
-_UNAVAILABLE: Final = 503
 
 
 class Scrapes:
@@ -41,7 +41,7 @@ class Scrapes:
         view = self._view()
         if view is None:
             body, content_type = b"# the agent has ended\n", _TEXT
-            return _response(body, content_type, status=_UNAVAILABLE)
+            return _response(body, content_type, status=HTTPStatus.SERVICE_UNAVAILABLE)
         accept = request.headers.get(hdrs.ACCEPT, "")[:_LONGEST_ACCEPT]
         now = time.monotonic()
         made, body, content_type = self._kept.get(accept, (-KEPT_SECONDS, b"", ""))
@@ -54,6 +54,6 @@ class Scrapes:
         return _response(body, content_type)
 
 
-def _response(body: bytes, content_type: str, *, status: int = 200) -> web.Response:
+def _response(body: bytes, content_type: str, *, status: int = HTTPStatus.OK) -> web.Response:
     headers = FIXED_HEADERS | {hdrs.CONTENT_TYPE: content_type}
     return web.Response(status=status, body=body, headers=headers)

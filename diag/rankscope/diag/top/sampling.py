@@ -16,6 +16,7 @@ from rankscope.diag import proc
 from rankscope.diag.discover.found import FoundJob, FoundRank
 from rankscope.diag.discover.namespaces import beyond_root
 from rankscope.diag.discover.slots import is_slot_of
+from rankscope.diag.store.event_order import merged
 from rankscope.diag.store.events import Event, parse_log
 from rankscope.diag.top.model import RankSample, Sample
 from rankscope.watchdog.page import PageReader, SlotView
@@ -102,8 +103,7 @@ class EventFollower:
 
     def events(self) -> list[Event]:
         """The events at the ends of all logs, in order of time."""
-        found = [event for path in self._logs() for event in self._of(path)]
-        return sorted(found, key=lambda event: event.time) if len(self._known) > 1 else found
+        return merged([self._of(path) for path in self._logs()])
 
     def _logs(self) -> Sequence[Path]:
         return sorted(self._folder.glob("nodes/*/events.jsonl")) if self._folder is not None else ()

@@ -7,189 +7,31 @@ of each log what the summaries of the job are made of (``kept_events``).
 
 from __future__ import annotations
 
-import errno
+import heapq
+import itertools
+import operator
 import os
 import secrets
-import stat
-import sys
 import time
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
-from rankscope.agent.health.api.kept_events import KeptEvents
-from rankscope.diag.store.events import Event, LogContent, unix_time
+from rankscope.agent.health.api.node_log import Entry, LogReplacedError, NodeLog
+from rankscope.diag.store.events import LogContent
 from rankscope.diag.store.job import JobFolder
 from rankscope.diag.unhurried import without_collector
 
-_CHUNK: Final = 4 << 20
-_LONGEST_LINE: Final = 8 << 20
-_NOWHERE: Final = -1
+_TURN_SECONDS: Final = 2.0
+"""Other questions wait meanwhile, those for the ranks too."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """Where one event lies."""
-
-    id: str
-    name: str
-    at: float
-    path: Path
-    offset: int
-    size: int
-
-
-class _LogReplacedError(Exception):
-    """A log is not the file any more that was read before."""
-
-
-class _Log:
-    """One node's ``events.jsonl``.
-
-    Args:
-        path: of the file.
-        places: ids of all events of the job; those of new ones are put in, their places come later.
-
-    Attributes:
-        has_more: whether the last call ended before the log did.
-        read_bytes: how far it is read.
-        size_bytes: of the log.
-    """
-
-    def __init__(self, path: Path, places: dict[str, int]) -> None:
-        self._path = path
-        self._places = places
-        self._identity: tuple[int, int] | None = None
-        self._kept = KeptEvents()
-        self._lines = 0
-        self._is_skipping = False
-        self._trouble: OSError | None = None
-        self.has_more = False
-        self.read_bytes = 0
-        self.size_bytes = 0
-
-    @property
-    def state(self) -> Hashable:
-        """Another one as soon as ``content`` may be another one."""
-        return self.read_bytes, self.size_bytes, self._trouble and self._trouble.errno
-
-    @property
-    def skipped(self) -> int:
-        """How many of its lines are no event."""
-        return self._kept.skipped
-
-    def content(self) -> LogContent:
-        """What the summaries are made of.
-
-        Raises:
-            OSError: it could not be read, and never has been.
-        """
-        if self._trouble is not None and not self._lines:
-            raise self._trouble
-        has_tail = self.read_bytes < self.size_bytes or self._is_skipping
-        content = self._kept.content(torn_line=self._lines + 1 if has_tail else None)
-        if self._trouble is None:
-            return content
-        why = f"{self._trouble.strerror or self._trouble}; what came since it was last read is not known"
-        return msgspec.structs.replace(content, doubts=(*content.doubts, why))
-
-    def read_on(self, until: float) -> list[Entry]:
-        """What came since the last call; a last line without its end is left for the next.
-
-        Args:
-            until: ``time.monotonic()`` at which it stops, with ``has_more`` set.
-
-        Raises:
-            _LogReplacedError: see there.
-        """
-        self.has_more = False
-        self._trouble = None
-        try:
-            fd = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        except FileNotFoundError:
-            if self._identity is not None:
-                raise _LogReplacedError from None
-            return []
-        except OSError as error:
-            self._trouble = error  # a share that is away: what comes later is read later
-            return []
-        entries: list[Entry] = []
-        try:
-            self._read_on(fd, until, entries)
-        except OSError as error:
-            self._trouble = error
-        finally:
-            os.close(fd)
-        return entries
-
-    def _read_on(self, fd: int, until: float, entries: list[Entry]) -> None:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
-            raise OSError(errno.EINVAL, "not a regular file")
-        identity = (found.st_dev, found.st_ino)
-        if self._identity not in (None, identity) or found.st_size < self.read_bytes:
-            raise _LogReplacedError
-        self._identity = identity
-        self.size_bytes = found.st_size
-        while self.read_bytes < found.st_size:
-            if time.monotonic() >= until:
-                self.has_more = True
-                break
-            data = os.pread(fd, _CHUNK, self.read_bytes)
-            if b"\n" not in data:
-                data = os.pread(fd, _LONGEST_LINE, self.read_bytes)
-            if not self._take(data, entries):
-                break
-
-    def _take(self, data: bytes, entries: list[Entry]) -> bool:
-        """Take in a piece of the file; whether anything could be taken in."""
-        end = data.rfind(b"\n") + 1
-        if self._is_skipping or (not end and len(data) >= _LONGEST_LINE):
-            return self._skip(data)
-        if not end:
-            return False
-        entries += self._entries(data[:end], self.read_bytes)
-        self.read_bytes += end
-        return True
-
-    def _skip(self, data: bytes) -> bool:
-        """Pass over a line that is too long to be an event, or what there is of it."""
-        end = data.find(b"\n") + 1
-        self._is_skipping = not end
-        if end:
-            self._lines += 1
-            self._kept.unreadable(self._lines, too_long=True)
-        self.read_bytes += end or len(data)
-        return bool(data)
-
-    def _entries(self, data: bytes, offset: int) -> list[Entry]:
-        entries: list[Entry] = []
-        for line in data.split(b"\n")[:-1]:
-            size = len(line)
-            self._lines += 1
-            event = self._event(line)
-            if event is not None and event.id not in self._places:  # else it was written twice
-                self._places[event.id] = _NOWHERE
-                self._kept.take(event, size)
-                at = unix_time(event.time) or 0.0
-                entries.append(Entry(event.id, sys.intern(event.name), at, self._path, offset, size))
-            offset += size + 1
-        return entries
-
-    def _event(self, line: bytes) -> Event | None:
-        if not line.strip():
-            return None
-        try:
-            return _DECODER.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            self._kept.unreadable(self._lines)  # torn by a kill or a full disk
-            return None
-
-
-_DECODER: Final = msgspec.json.Decoder(Event)
+def in_order(logs: Sequence[Sequence[Entry]]) -> list[Entry]:
+    """The entries of all logs by time; those of one log in their order, also where its clock was set back."""
+    timed = [
+        list(zip(itertools.accumulate((entry.at for entry in log), max), log, strict=True)) for log in logs
+    ]
+    return [entry for _at, entry in heapq.merge(*timed, key=operator.itemgetter(0))]
 
 
 class JobEvents:
@@ -208,9 +50,9 @@ class JobEvents:
         self.generation = secrets.token_hex(4)
         self.entries: list[Entry] = []
         self._places: dict[str, int] = {}
-        self._logs: dict[Path, _Log] = {}
+        self._logs: dict[Path, NodeLog] = {}
 
-    def read_on(self, *, seconds: float = 5.0) -> bool:
+    def read_on(self, *, seconds: float = _TURN_SECONDS) -> bool:
         """Take in what the nodes have written since the last call.
 
         Args:
@@ -223,11 +65,11 @@ class JobEvents:
         with without_collector():
             try:
                 self._take(self._new(until))
-            except _LogReplacedError:
+            except LogReplacedError:
                 self._begin()
                 try:
                     self._take(self._new(until))
-                except _LogReplacedError:  # again, in this moment: the next call reads it
+                except LogReplacedError:  # again, in this moment: the next call reads it
                     self._begin()
                     return False
         return not any(log.has_more for log in self._logs.values())
@@ -259,9 +101,8 @@ class JobEvents:
 
     def _new(self, until: float) -> list[Entry]:
         for path in sorted(self._folder.path.glob("nodes/*/events.jsonl")):
-            self._logs.setdefault(path, _Log(path, self._places))
-        new = [entry for log in self._logs.values() for entry in log.read_on(until)]
-        return sorted(new, key=lambda entry: entry.at)
+            self._logs.setdefault(path, NodeLog(path, self._places))
+        return in_order([log.read_on(until) for log in self._logs.values()])
 
     def _take(self, entries: Sequence[Entry]) -> None:
         for entry in entries:

@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 import sys
+from http import HTTPStatus
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -21,8 +22,6 @@ from rankscope.agent.health.api.questions import AnswerHead, Question
 from rankscope.agent.health.lifetime import LOOK_SIGNAL, follow_parent
 
 PROCESS_NAME: Final = "rankscope-read"
-_OK: Final = 200
-_FAILED: Final = 500
 _NICENESS: Final = 5
 """Training and probes go first."""
 
@@ -58,12 +57,12 @@ def _answer_all(folder: Path, asked: BinaryIO, told: BinaryIO) -> None:
     decoder = msgspec.json.Decoder(Question)
     for line in asked:
         try:
-            status, data = _OK, answering.answer(decoder.decode(line))
+            status, data = HTTPStatus.OK, answering.answer(decoder.decode(line))
         except NoAnswerError as refusal:
-            status, data = refusal.status, refusal.why.encode("utf-8", "replace")
+            status, data = HTTPStatus(refusal.status), refusal.why.encode("utf-8", "replace")
         except Exception:  # the edge of this process: what is damaged must not end it
             logging.getLogger(PROCESS_NAME).exception("cannot answer")
-            status, data = _FAILED, b"the records cannot be read"
+            status, data = HTTPStatus.INTERNAL_SERVER_ERROR, b"the records cannot be read"
         told.write(msgspec.json.encode(AnswerHead(status, len(data))) + b"\n")
         told.write(data)
         told.flush()

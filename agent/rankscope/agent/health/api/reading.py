@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
@@ -23,8 +24,6 @@ _LARGEST: Final = 256 << 20
 _RETRY_AFTER: Final = 5
 _MOST_STUCK: Final = 2
 """Readers that were killed and do not end: the kernel waits for a share that is gone."""
-_OK: Final = 200
-_UNAVAILABLE: Final = 503
 _BOOT: Final = (
     "import sys; sys.path[:] = sys.argv.pop(1).split(chr(10));"
     " from rankscope.agent.health.api.reader import main; sys.exit(main())"
@@ -60,7 +59,9 @@ class Reading:
             NoAnswerError: there is none, or none in time.
         """
         if self._waiting >= MOST_WAITING:
-            raise NoAnswerError(_UNAVAILABLE, "too many readers of the records", retry_after=_RETRY_AFTER)
+            raise NoAnswerError(
+                HTTPStatus.SERVICE_UNAVAILABLE, "too many readers of the records", retry_after=_RETRY_AFTER
+            )
         # A task of its own: a client that goes in the middle must not cut off the reader's answer.
         task = asyncio.create_task(self._in_time(question), name="rankscope-health-read")
         self._tasks.add(task)
@@ -78,18 +79,18 @@ class Reading:
             head, data = await asyncio.wait_for(self._in_turn(question), self._seconds)
         except (asyncio.TimeoutError, TimeoutError):
             raise NoAnswerError(
-                _UNAVAILABLE,
+                HTTPStatus.SERVICE_UNAVAILABLE,
                 f"the records could not be read within {self._seconds:g} s",
                 retry_after=_RETRY_AFTER,
             ) from None
         except (OSError, EOFError, ValueError, msgspec.DecodeError):
             raise NoAnswerError(
-                _UNAVAILABLE, "the records could not be read just now", retry_after=1
+                HTTPStatus.SERVICE_UNAVAILABLE, "the records could not be read just now", retry_after=1
             ) from None
         finally:
             self._waiting -= 1
-        if head.status != _OK:
-            retry_after = 1 if head.status == _UNAVAILABLE else None
+        if head.status != HTTPStatus.OK:
+            retry_after = 1 if head.status == HTTPStatus.SERVICE_UNAVAILABLE else None
             raise NoAnswerError(head.status, data.decode("utf-8", "replace"), retry_after=retry_after)
         return data
 
@@ -109,7 +110,9 @@ class Reading:
         self._killed = [one for one in self._killed if one.returncode is None]
         if len(self._killed) >= _MOST_STUCK:
             raise NoAnswerError(
-                _UNAVAILABLE, "the file system with the records does not answer", retry_after=_RETRY_AFTER
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "the file system with the records does not answer",
+                retry_after=_RETRY_AFTER,
             )
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,

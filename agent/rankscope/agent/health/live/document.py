@@ -5,7 +5,7 @@ What of the records is damaged or missing is said on the page (``timeline.warnin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
 import msgspec
@@ -15,7 +15,8 @@ from rankscope.diag.history.read import JobRecords, NodeRecords, read_job
 from rankscope.diag.history.story import history_and_events, history_of
 from rankscope.diag.model import Diagnosis, JobSnapshot
 from rankscope.diag.report.html.live_data import LivePage, live_data
-from rankscope.diag.store.events import Event, unix_time
+from rankscope.diag.store.event_order import merged
+from rankscope.diag.store.events import Event
 from rankscope.diag.store.incidents import IncidentFolder
 from rankscope.diag.store.job import JobFolder
 
@@ -44,7 +45,7 @@ def read_live_page(
     shown = incident if incident in records.diagnoses else _last(records)
     return live_data(
         history_of(records),
-        _in_order(by_node),
+        merged(by_node.values()),
         made=made,
         diagnosis=msgspec.structs.replace(records.diagnoses[shown], incident=shown) if shown else None,
         look=_look(IncidentFolder(folder.incidents / shown)) if shown else None,
@@ -61,12 +62,6 @@ def _with_memory(records: JobRecords, events: Iterable[Event], diagnoses: Iterab
             nodes[event.source] = replace(node, events=(*node.events, event))
     kept = {one.incident: one for one in diagnoses if one.incident}
     return replace(records, nodes=tuple(nodes.values()), diagnoses=kept | records.diagnoses)
-
-
-def _in_order(by_node: Mapping[str, Iterable[Event]]) -> list[Event]:
-    """The events of all nodes by time; those of one node stay in their order."""
-    everything = [event for events in by_node.values() for event in events]
-    return sorted(everything, key=lambda event: unix_time(event.time) or 0.0)
 
 
 def _last(records: JobRecords) -> str | None:
