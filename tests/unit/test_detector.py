@@ -9,6 +9,7 @@ from tests.detector_factory import TICK, Job, Ranks, polling, wait_for, working
 from rankscope.watchdog.limits import HangSettings
 from rankscope.watchdog.observations import (
     ActDue,
+    ActedOn,
     Capture,
     Cleared,
     Confirmed,
@@ -539,3 +540,34 @@ def test_an_expired_timer_is_looked_at_whatever_is_found_of_the_whole_job() -> N
     job.detector.handle(TimerExpired(job.now, 1, "epoch"))
     job.detector.handle(JudgedForAll(hang=True, confidence="high"))
     assert job.detector.state == "suspected"
+
+
+def test_what_another_node_has_decided_about_is_not_due_here() -> None:
+    job = Job(HangSettings(act_after=60.0))
+    job.train(10)
+    wait_for(job, culprit=2)
+    job.detector.handle(JudgedForAll(hang=True, confidence="high"))
+    job.detector.handle(ActedOn())
+    job.run(120)
+    assert job.times_of(ActDue) == []
+    job.train(1)
+    assert job.times_of(Recovered)
+
+
+def test_ranks_that_work_are_said_to_until_they_have_had_their_time() -> None:
+    job = Job()
+    job.train(10)
+    wait_for(job, culprit=2)
+    seen = []
+    for _ in range(7):
+        job.run(5, working(2))
+        seen.append(job.detector.is_giving_time)
+    assert seen == [True] * 5 + [False] * 2
+
+
+def test_ranks_that_are_quiet_are_given_no_more_time_than_any() -> None:
+    job = Job()
+    job.train(10)
+    wait_for(job, culprit=2)
+    job.run(6)
+    assert not job.detector.is_giving_time

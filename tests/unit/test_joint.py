@@ -245,9 +245,9 @@ def test_where_the_store_does_not_answer_this_node_judges_and_acts_itself(agent:
 
 def test_without_an_answer_in_time_this_node_judges_itself(agent: Agent) -> None:
     agent.asks()
-    agent.joint.tick(time.monotonic() + 89, 0)
+    agent.joint.tick(time.monotonic() + 89, 0, works=False)
     assert agent.heard() == []
-    agent.joint.tick(time.monotonic() + 91, 0)
+    agent.joint.tick(time.monotonic() + 91, 0, works=False)
     assert agent.heard() == [("here", None)]
 
 
@@ -299,16 +299,25 @@ def test_a_restart_that_is_ruled_makes_a_question_void(agent: Agent) -> None:
 
 
 def test_progress_here_ends_what_is_open_and_is_told_once(agent: Agent) -> None:
-    agent.joint.tick(1.0, 5)
-    agent.joint.tick(2.0, 6)
+    agent.joint.tick(1.0, 5, works=False)
+    agent.joint.tick(2.0, 6, works=True)
     assert agent.driver.told == []  # nothing is open
     agent.is_asked(THEIRS)
     agent.driver.told.clear()
-    agent.joint.tick(3.0, 6)
+    agent.joint.tick(3.0, 6, works=False)
     assert agent.driver.of(Progressed) == []
-    agent.joint.tick(4.0, 7)
-    agent.joint.tick(5.0, 7)
+    agent.joint.tick(4.0, 7, works=False)
+    agent.joint.tick(5.0, 7, works=False)
     assert [one.reason for one in agent.driver.of(Progressed)] == ["node here goes on"]
+
+
+def test_where_the_awaited_ranks_are_at_work_the_job_is_told_so_once(agent: Agent) -> None:
+    agent.is_asked(THEIRS)
+    agent.driver.told.clear()
+    agent.joint.tick(3.0, 0, works=True)
+    agent.joint.tick(4.0, 0, works=True)
+    (told,) = agent.driver.of(Progressed)
+    assert told.reason == "ranks on node here work, and are given more time"
 
 
 def test_what_another_round_tells_is_void(agent: Agent) -> None:

@@ -18,6 +18,7 @@ does) and never stops anything (``agent.policy`` decides). Transitions::
     acting      progress                         -> watching     Recovered
     acting      SettingsChanged, decide anew     -> confirmed
     acting      Postponed                        -> confirmed
+    confirmed   ActedOn                          -> acting
     any but acting, and timers   JudgedForAll    -> confirmed
     any         CycleStarted                     -> watching
 """
@@ -40,6 +41,7 @@ from rankscope.watchdog.limits import (
 )
 from rankscope.watchdog.observations import (
     ActDue,
+    ActedOn,
     Capture,
     Captured,
     Cleared,
@@ -94,6 +96,15 @@ class Detector:
         """Who waits for whom, and how those behave."""
         return self._silence.situation
 
+    @property
+    def is_giving_time(self) -> bool:
+        """Whether ranks here that others wait for work, and have not had the time that working ranks get."""
+        latest, situation = self._silence.latest, self.situation
+        if self.state != "watching" or latest is None or not situation.sinks:
+            return False
+        limit = self._thresholds.busy_limit(self._memory.patience)
+        return situation.sink_class == "busy" and self._silence.seconds(latest.now) < limit
+
     def seconds_without_progress(self, now: float) -> float:
         """Time since the last sign of progress, or since the (re)start."""
         return self._silence.seconds(now)
@@ -118,10 +129,8 @@ class Detector:
                 self._diagnosed(event)
             case SettingsChanged():
                 self._settings_changed(event)
-            case JudgedForAll():
-                self._judged_for_all(event)
-            case Postponed():
-                self._postponed()
+            case JudgedForAll() | ActedOn() | Postponed():
+                self._of_the_whole_job(event)
         return ()
 
     def _restart(self, now: float) -> None:
@@ -358,6 +367,15 @@ class Detector:
         self._set_act_after()
         if event.anew and self.state == "acting":
             self.state = "confirmed"
+
+    def _of_the_whole_job(self, event: JudgedForAll | ActedOn | Postponed) -> None:
+        match event:
+            case JudgedForAll():
+                self._judged_for_all(event)
+            case ActedOn():
+                self.state = "acting" if self.state == "confirmed" else self.state
+            case Postponed():
+                self._postponed()
 
     def _judged_for_all(self, event: JudgedForAll) -> None:
         if self.state == "acting" or self._looks_at_a_timer:

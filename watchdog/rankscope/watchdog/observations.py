@@ -168,6 +168,11 @@ class JudgedForAll:
 
 
 @dataclass(frozen=True, slots=True)
+class ActedOn:
+    """Another node has decided about what is published here: it is not due here any more."""
+
+
+@dataclass(frozen=True, slots=True)
 class Postponed:
     """What was due is not done: the job goes on elsewhere. The silence is given twice its length."""
 
@@ -181,6 +186,7 @@ Event = (
     | Diagnosed
     | TimerExpired
     | JudgedForAll
+    | ActedOn
     | Postponed
 )
 

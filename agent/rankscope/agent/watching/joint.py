@@ -34,6 +34,7 @@ _PATIENCE: Final = 90.0
 _LEAVE_TIMEOUT: Final = 0.5
 _ENDING: Final = ("restart", "isolate", "fail")
 _PROGRESS: Final = "node {} goes on"
+_WORKS: Final = "ranks on node {} work, and are given more time"
 _WELL: Final = "nothing is wrong with the job"
 _ANEW: Final = "it is gone over again"
 
@@ -83,13 +84,14 @@ class _Open:
 
     Attributes:
         since: when it was heard of, monotonic seconds; moves the signs of progress that were here then.
-        is_judged: whether it has a verdict.
+        is_judged: whether it has a verdict; is_said_to_work whether this agent has said that ranks here work.
     """
 
     incident: str
     since: float
     moves: int
     is_judged: bool = False
+    is_said_to_work: bool = False
 
 
 class JointInquiry:
@@ -208,12 +210,13 @@ class JointInquiry:
         self._rule(proposal.decision.reason, decision=proposal.decision, leaving=proposal.leaving)
         return True
 
-    def tick(self, now: float, moves: int) -> None:
+    def tick(self, now: float, moves: int, *, works: bool) -> None:
         """Time has passed.
 
         Args:
             now: ``time.monotonic()``.
             moves: signs of progress that were seen of the workers here so far.
+            works: whether workers here that others wait for work, and are to be given more time.
         """
         self._moves = moves
         if self._asked is not None and now > self._asked.until:
@@ -221,9 +224,11 @@ class JointInquiry:
         if self._proposal is not None and now > self._proposal[1]:
             self._act_alone()
         opened = self._open
-        if self._driver is not None and opened is not None and moves != opened.moves:
-            opened.moves = moves
-            self._driver.tell(Progressed(now, _PROGRESS.format(self.named[0])))
+        if self._driver is None or opened is None:
+            return
+        if moves != opened.moves or (works and not opened.is_said_to_work):
+            opened.moves, opened.is_said_to_work = moves, works
+            self._driver.tell(Progressed(now, (_WORKS if works else _PROGRESS).format(self.named[0])))
 
     @property
     def named(self) -> tuple[str, int]:

@@ -16,7 +16,7 @@ from typing import Final
 
 from rankscope.agent.evidence.taker import EvidenceTaker
 from rankscope.agent.nodes.meeting import Meeting
-from rankscope.agent.nodes.messages import Opening
+from rankscope.agent.nodes.messages import Opening, Ruling
 from rankscope.agent.observing.observer import Observer
 from rankscope.agent.watching.collector import Collector
 from rankscope.agent.watching.inquiry import Inquiry
@@ -33,6 +33,7 @@ from rankscope.watchdog.detector import Detector
 from rankscope.watchdog.limits import QUIET_FACTOR, HangSettings
 from rankscope.watchdog.observations import (
     ActDue,
+    ActedOn,
     Capture,
     Cleared,
     Confirmed,
@@ -95,7 +96,7 @@ class Watch:
             post=self._post,
             ended=self.ended,
             published=self._judged_for_all,
-            ruled=reporter.on_ruled,
+            ruled=self._ruled_for_all,
             say=reporter.tell,
         )
         self._inquiry = Inquiry(
@@ -285,7 +286,7 @@ class Watch:
                 calm = self.detector.state == "watching" and not self._on_demand.is_looking
                 self._stragglers.tick(now, ranks, silent=silent, calm=calm)
         self._inquiry.tick(now)
-        self._joint.tick(now, self.detector.moves)
+        self._joint.tick(now, self.detector.moves, works=self.detector.is_giving_time)
         self._send_timer_signals()
         self._on_demand.tick(now, self._standing)
         self._reporter.on_tick(now, self.detector)
@@ -359,6 +360,10 @@ class Watch:
 
     def _judged_for_all(self, opening: Opening, found: Diagnosis, silent: float) -> None:
         self._inquiry.judged_for_all(opening, found, silent=silent)
+
+    def _ruled_for_all(self, ruling: Ruling) -> None:
+        self._tell(ActedOn())
+        self._reporter.on_ruled(ruling)
 
     def _close_observer(self) -> None:
         observer, self._observer = self._observer, None
