@@ -53,7 +53,7 @@ def test_the_rank_that_all_dead_links_have_in_common_is_named_and_the_others_wai
     assert found.severity == "error"
     assert [one.waits_for for one in found.ranks] == [(2,), (2,), (), (2,)]
     assert found.summary == (
-        "the network lets nothing through between ranks 0-2 and 1-2 and 2-3: rank 2 is cut off;"
+        "the network lets nothing through between ranks 0 and 2, 1 and 2, 2 and 3: rank 2 is cut off;"
         " ranks 0-1,3 wait for it in all_reduce"
     )
     facts = [one.fact for one in found.evidence if one.source == "/proc/net/tcp"]

@@ -140,7 +140,7 @@ def cut_off(links: Mapping[Pair, Link], dead: Collection[Pair]) -> int | None:
 
 
 def shown_pairs(pairs: Collection[Pair]) -> str:
-    """``0-2 and 1-2``, the first few."""
-    shown = [f"{one}-{other}" for one, other in sorted(pairs)[:4]]
+    """``0 and 2, 1 and 2``, the first few; with a dash they would be read as all ranks between."""
+    shown = [f"{one} and {other}" for one, other in sorted(pairs)[:4]]
     rest = len(pairs) - len(shown)
-    return " and ".join(shown) + (f" and {rest} more" if rest else "")
+    return ", ".join(shown) + (f", and {rest} more pairs" if rest else "")
