@@ -10,7 +10,7 @@ from rankscope.diag.classify.catalogue import Catalogue
 from rankscope.diag.classify.view import JobView, RankView
 from rankscope.diag.classify.wording import name_ranks
 from rankscope.diag.merge.normalise import bare_function
-from rankscope.diag.model import Evidence, ThreadStack
+from rankscope.diag.model import Evidence, Frame
 
 
 def threads_in_communication(job: JobView) -> tuple[Evidence, ...]:
@@ -29,13 +29,17 @@ def _calls(view: RankView, catalogue: Catalogue) -> set[str]:
     if view.position is None or view.gone:
         return set()
     others = (thread for thread in view.latest.threads if thread is not view.position.thread)
-    return {call for thread in others if (call := _call(thread, catalogue)) is not None}
+    return {call for thread in others if (call := _call(thread.frames, catalogue)) is not None}
 
 
-def _call(thread: ThreadStack, catalogue: Catalogue) -> str | None:
+def _call(frames: tuple[Frame, ...], catalogue: Catalogue) -> str | None:
+    return catalogue.of_stacks.once("beside", frames, lambda stack: _innermost_call(stack, catalogue))
+
+
+def _innermost_call(frames: tuple[Frame, ...], catalogue: Catalogue) -> str | None:
     """The innermost Python frame of communication, when it is above the user's code."""
     found: str | None = None
-    for frame in thread.frames:
+    for frame in frames:
         if frame.kind == "native":
             continue
         if catalogue.is_user_code(frame):

@@ -27,6 +27,7 @@ from rankscope.diag.classify.patterns import (
     globs,
     spelled,
 )
+from rankscope.diag.classify.stack_memory import StackMemory
 from rankscope.diag.errors import UsageError
 from rankscope.diag.merge.normalise import bare_function
 from rankscope.diag.model import Frame, ThreadStack
@@ -56,6 +57,7 @@ class Catalogue:
     blocking: tuple[re.Pattern[str], ...] = ()
     _labels: dict[Frame, Label | None] = field(default_factory=dict, repr=False)
     _serving: dict[Frame, bool] = field(default_factory=dict, repr=False)
+    of_stacks: StackMemory = field(default_factory=StackMemory, repr=False, compare=False)
     _user: dict[str, bool] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -105,7 +107,7 @@ class Catalogue:
     def with_user_code(self, paths: Iterable[str]) -> Catalogue:
         """This catalogue with the files and folders at ``paths`` taken for the user's own code."""
         own = tuple(below(path) for path in paths)
-        return replace(self, user_paths=own + self.user_paths, _labels={}, _user={})
+        return replace(self, user_paths=own + self.user_paths, _labels={}, _user={}, of_stacks=StackMemory())
 
     def label(self, frame: Frame) -> Label | None:
         """What the frame says about where its rank stands, ``None`` for nothing."""
@@ -194,7 +196,9 @@ class Catalogue:
             return True
         if thread.name and any(name.match(thread.name) for name in self.thread_names):
             return True
-        return any(map(self._serves_others, thread.frames))
+        return self.of_stacks.once(
+            "serves", thread.frames, lambda frames: any(map(self._serves_others, frames))
+        )
 
     def idles(self, frames: tuple[Frame, ...]) -> bool:
         """Whether frames, leaf first, are those of a loop that serves others, and serves none just now."""

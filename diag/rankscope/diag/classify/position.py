@@ -99,8 +99,9 @@ def of_thread(
     thread: ThreadStack, wchan: str | None, catalogue: Catalogue, source_line: SourceLine
 ) -> Position:
     """Where one thread stands; ``wchan`` is what the kernel says of it, ``None`` when that is not known."""
-    user = innermost_user_frame(thread.frames, catalogue)
-    label, call = _innermost_label(thread.frames, catalogue)
+    once = catalogue.of_stacks.once
+    user = once("user", thread.frames, lambda frames: innermost_user_frame(frames, catalogue))
+    label, call = once("label", thread.frames, lambda frames: _innermost_label(frames, catalogue))
     if label is not None and label in _WAITING:
         named = call or _call_below(user, thread.frames, label, source_line)
         return Position(thread, _WAITING[label], label, named, user)
