@@ -137,8 +137,7 @@ class DiagElasticAgent(DecidedAgent):
 
     @property
     def _round_id(self) -> str:
-        handler = self._rdzv_handler
-        return handler.round_id if isinstance(handler, FreshStoreRendezvous) else ""
+        return str(getattr(self._rdzv_handler, "round_id", ""))
 
     def _assign_worker_ranks(
         self, store: Any, group_rank: int, group_world_size: int, spec: WorkerSpec

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -148,7 +148,7 @@ class WholeJob:
 
 
 @contextmanager
-def collector_off() -> Iterator[None]:
+def collector_off() -> Generator[None]:
     """No garbage collection meanwhile: it goes over a job's looks again and again."""
     was_on = gc.isenabled()
     gc.disable()
