@@ -31,7 +31,8 @@ from rankscope.agent.nodes.verdicts import write_verdict
 from rankscope.agent.nodes.whole_job import WholeJob
 from rankscope.agent.observing.observer import Observer
 from rankscope.agent.watching.collector import Collector
-from rankscope.agent.watching.joint import JointInquiry, Proposal, Question
+from rankscope.agent.watching.joint import JointInquiry
+from rankscope.agent.watching.questions import Proposal, Question
 from rankscope.agent.workers.model import Launch
 from rankscope.diag.model import Decision, Diagnosis, JobSnapshot
 

@@ -43,7 +43,7 @@ from rankscope.agent.telling.bulletin import Bulletin
 from rankscope.agent.telling.console import Console, LogLines
 from rankscope.agent.telling.progress import Progress
 from rankscope.agent.telling.worker_words import WorkerWords
-from rankscope.agent.watching.joint import Proposal
+from rankscope.agent.watching.questions import Proposal
 from rankscope.agent.watching.reporter import TimerSignal
 from rankscope.agent.watching.watch import Watch
 from rankscope.agent.workers.model import Launch

@@ -17,7 +17,9 @@ from rankscope.agent.evidence.taker import EvidenceTaker, Incident
 from rankscope.agent.nodes.messages import Opening
 from rankscope.agent.observing.observer import Observer
 from rankscope.agent.watching.collector import Collector
-from rankscope.agent.watching.joint import CAPTURE_TIMEOUT, JointInquiry, Question
+from rankscope.agent.watching.joint import JointInquiry
+from rankscope.agent.watching.joint_looks import CAPTURE_TIMEOUT
+from rankscope.agent.watching.questions import Question
 from rankscope.agent.watching.reporter import Reporter
 from rankscope.agent.workers.model import Launch
 from rankscope.diag.model import Diagnosis, ExitFacts, JobSnapshot

@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-
-from rankscope.agent.evidence.taker import EvidenceTaker, Incident
+from rankscope.agent.evidence.taker import EvidenceTaker
 from rankscope.agent.nodes.driver import NodeDriver
 from rankscope.agent.nodes.events import Progressed, Proposed, Suspected
 from rankscope.agent.nodes.keys import Which
@@ -24,11 +21,11 @@ from rankscope.agent.nodes.store_link import Store
 from rankscope.agent.nodes.whole_job import Hands, WholeJob
 from rankscope.agent.observing.observer import Observer
 from rankscope.agent.watching.collector import Collector
+from rankscope.agent.watching.joint_looks import JointLooks
+from rankscope.agent.watching.questions import AskedQuestion, OpenIncident, Proposal, Question
 from rankscope.agent.workers.model import Launch
-from rankscope.diag.model import Decision, Diagnosis, Evidence, ExitFacts, JobSnapshot, RankSnapshot
+from rankscope.diag.model import Decision, Diagnosis, ExitFacts, JobSnapshot
 
-CAPTURE_TIMEOUT: Final = 20.0
-"""Seconds a snapshot may take."""
 _PATIENCE: Final = 90.0
 """Seconds for the job's verdict; then this agent judges what it sees itself."""
 _LEAVE_TIMEOUT: Final = 0.5
@@ -37,61 +34,6 @@ _PROGRESS: Final = "node {} goes on"
 _WORKS: Final = "ranks on node {} work, and are given more time"
 _WELL: Final = "nothing is wrong with the job"
 _ANEW: Final = "it is gone over again"
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What is asked about a silence, and what becomes of it; each is called in the watch thread, one of them.
-
-    Attributes:
-        judged: the verdict of the whole job is there.
-        goes_on: the job goes on somewhere, why is a phrase.
-        here: there is none to be had: what is seen here must do.
-    """
-
-    opening: Opening
-    judged: Callable[[Diagnosis], None]
-    goes_on: Callable[[str], None]
-    here: Callable[[], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Proposal:
-    """What should be done; one of both is called in the watch thread, unless another node's proposal holds.
-
-    Attributes:
-        leaving: nodes that leave the job.
-        carry_out: it holds.
-        postpone: it does not, and nothing is done now.
-    """
-
-    decision: Decision
-    leaving: tuple[str, ...]
-    carry_out: Callable[[], None]
-    postpone: Callable[[], None]
-
-
-@dataclass(slots=True)
-class _Asked:
-    question: Question
-    until: float
-    is_sent: bool = False
-
-
-@dataclass(slots=True)
-class _Open:
-    """The incident of the job that is open.
-
-    Attributes:
-        since: when it was heard of, monotonic seconds; moves the signs of progress that were here then.
-        is_judged: whether it has a verdict; is_said_to_work whether this agent has said that ranks here work.
-    """
-
-    incident: str
-    since: float
-    moves: int
-    is_judged: bool = False
-    is_said_to_work: bool = False
 
 
 class JointInquiry:
@@ -121,26 +63,22 @@ class JointInquiry:
         make_driver: Callable[[Member, Callable[[], Store], WholeJob], NodeDriver] = NodeDriver,
     ) -> None:
         self._make_driver = make_driver
-        self._evidence = evidence
+        self._looks = JointLooks(evidence, ended)
         self._collector = collector
         self._post = post
-        self._ended = ended
         self._published = published
         self._ruled = ruled
         self._say = say
-        self._workers: tuple[Launch, Observer] | None = None
         self._moves = 0
         self._meeting: Meeting | None = None
         self._driver: NodeDriver | None = None
         self._part: WholeJob | None = None
-        self._looks: dict[Which, JobSnapshot] = {}
         self._forget()
 
     def _forget(self) -> None:
-        self._asked: _Asked | None = None
+        self._asked: AskedQuestion | None = None
         self._proposal: tuple[Proposal, float] | None = None
-        self._open: _Open | None = None
-        self._judged: Diagnosis | None = None
+        self._open: OpenIncident | None = None
 
     # Rounds and workers (the watch thread).
 
@@ -168,11 +106,11 @@ class JointInquiry:
 
     def begin(self, launch: Launch, observer: Observer) -> None:
         """New workers run."""
-        self._workers = launch, observer
+        self._looks.workers = launch, observer
 
     def end(self) -> None:
         """The workers are being stopped, or have ended; others may still ask how."""
-        self._workers = None
+        self._looks.workers = None
 
     # What the watch asks.
 
@@ -195,7 +133,7 @@ class JointInquiry:
         """Ask for the verdict of the whole job; ``False`` where nobody can be asked."""
         if self._driver is None:
             return False
-        self._asked = _Asked(question, time.monotonic() + _PATIENCE)
+        self._asked = AskedQuestion(question, time.monotonic() + _PATIENCE)
         if self.is_judged:
             self._rule(_ANEW)  # looks are taken anew once that is closed
         else:
@@ -235,7 +173,7 @@ class JointInquiry:
         """This agent's node and group rank, as the others know it."""
         return (self._meeting.me.node, self._meeting.me.rank) if self._meeting is not None else ("", 0)
 
-    def _send(self, asked: _Asked) -> None:
+    def _send(self, asked: AskedQuestion) -> None:
         if self._driver is not None:
             asked.is_sent = True
             self._driver.tell(Suspected(time.monotonic(), asked.question.opening))
@@ -264,54 +202,25 @@ class JointInquiry:
             """In the watch thread, unless that has gone to another round."""
             self._post(lambda: message() if self._meeting is meeting else None)
 
+        def take(which: Which, opening: Opening) -> JobSnapshot:
+            if which == "a":
+                here(lambda: self._opened(opening))
+            return self._looks.take(meeting, which)
+
         return Hands(
             put=self._collector.put,
-            take=lambda which, opening: self._take(meeting, which, opening, here),
-            unseen=lambda reason: self._absent(meeting, reason),
-            judge=self._judge,
+            take=take,
+            unseen=lambda reason: self._looks.absent(meeting, reason),
+            judge=self._looks.judge,
             learned=lambda opening, found: here(lambda: self._learned(opening, found)),
             followed=lambda follow: here(lambda: self._followed(follow.ruling)),
             alone=lambda reason: here(lambda: self._alone(reason)),
         )
 
-    def _take(
-        self, meeting: Meeting, which: Which, opening: Opening, here: Callable[[Callable[[], None]], None]
-    ) -> JobSnapshot:
-        if which == "a":
-            self._looks = {}
-            here(lambda: self._opened(opening))
-        workers = self._workers
-        if workers is None:
-            return self._absent(meeting, "no workers run on it")
-        snapshot = self._evidence.snapshot(*workers, timeout=CAPTURE_TIMEOUT, exits=self._ended())
-        if which == "b":
-            snapshot = self._evidence.closer(snapshot)
-        self._looks[which] = snapshot
-        return snapshot
-
-    def _absent(self, meeting: Meeting, reason: str) -> JobSnapshot:
-        exits, node, now = self._ended(), meeting.me.node, time.time()
-        ranks = tuple(
-            RankSnapshot(rank, node=node, time=now, observed=False, reason=reason, exit=exits.get(rank))
-            for rank in meeting.me.ranks
-        )
-        return JobSnapshot(meeting.job, now, meeting.world_size, ranks)
-
-    def _judge(
-        self, opening: Opening, a: JobSnapshot, b: JobSnapshot, told: tuple[Evidence, ...]
-    ) -> Diagnosis:
-        def with_told(found: Diagnosis) -> Diagnosis:
-            return msgspec.structs.replace(found, evidence=(*found.evidence, *told))
-
-        silent = opening.silent or None
-        incident = Incident(opening.incident, a, b, silent, overdue=opening.overdue)
-        self._judged = self._evidence.judge(incident, called=with_told)
-        return self._judged
-
     # What the protocol tells (the watch thread).
 
     def _opened(self, opening: Opening) -> None:
-        self._open = _Open(opening.incident, time.monotonic(), self._moves)
+        self._open = OpenIncident(opening.incident, time.monotonic(), self._moves)
         asked = self._asked
         if asked is None or asked.question.opening.incident != opening.incident:
             self._say(
@@ -320,12 +229,12 @@ class JointInquiry:
 
     def _learned(self, opening: Opening, found: Diagnosis) -> None:
         now = time.monotonic()
-        self._open = self._open or _Open(opening.incident, now, self._moves)
+        self._open = self._open or OpenIncident(opening.incident, now, self._moves)
         self._open.is_judged = True
         if found.verdict == "Healthy":
             self._rule(_WELL)
-        elif not _is_same(self._judged, found):
-            self._evidence.adopt(found, self._looks.get("a"), self._looks.get("b"))
+        else:
+            self._looks.keep(found)
         asked = self._asked
         if asked is not None and asked.is_sent:
             self._asked = None
@@ -368,8 +277,3 @@ class JointInquiry:
 
 def _nobody(_event: object) -> None:
     """Whom a part tells that belongs to no round any more."""
-
-
-def _is_same(own: Diagnosis | None, found: Diagnosis) -> bool:
-    """Whether the job's verdict, which may have been cut to size, is this agent's own."""
-    return own is not None and (own.incident, own.time) == (found.incident, found.time)

@@ -20,9 +20,10 @@ from rankscope.agent.nodes.messages import Opening, Ruling
 from rankscope.agent.observing.observer import Observer
 from rankscope.agent.watching.collector import Collector
 from rankscope.agent.watching.inquiry import Inquiry
-from rankscope.agent.watching.joint import JointInquiry, Proposal
+from rankscope.agent.watching.joint import JointInquiry
 from rankscope.agent.watching.mailbox import Mailbox
 from rankscope.agent.watching.on_demand import OnDemand, Standing
+from rankscope.agent.watching.questions import Proposal
 from rankscope.agent.watching.raising import Raising
 from rankscope.agent.watching.reporter import Reporter, TimerSignal
 from rankscope.agent.watching.stragglers import Stragglers
