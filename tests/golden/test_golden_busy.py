@@ -70,6 +70,7 @@ def test_the_rank_behind_a_dead_link_is_named_although_only_one_of_its_connectio
     found = found_in("swallowed_packets")
     assert (found.verdict, found.kind, found.culprits, found.rule) == ("RankCommHang", "network", (2,), "7")
     assert found.confidence == "low"
-    assert found.summary.startswith("the network lets nothing through between ranks 2 and 3: rank 2 is cut off;")
+    said = "the network lets nothing through between ranks 2 and 3: rank 2 is cut off;"
+    assert found.summary.startswith(said)
     believed = "what rank 2 has open with ranks 0-1 is idle, and runs between the same addresses"
     assert believed in [one.fact for one in found.evidence]

@@ -225,7 +225,7 @@ class DiagElasticAgent(DecidedAgent):
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
         self._session.services.main_loop_turned()
         self._keep_held_workers(worker_group.spec.monitor_interval)
-        due = self._session.take_due()
+        due = self._session.hangs.take_due()
         if due is not None:
             return self._carry_out(due, worker_group)
         self._polling = True
@@ -249,6 +249,6 @@ class DiagElasticAgent(DecidedAgent):
 
     def _keep_held_workers(self, interval: float) -> None:
         """Held workers are polled by nobody: torch's poll ends all of them when one ends."""
-        while self._session.held is not None and self._ends.is_any_alive():
+        while self._session.hangs.held is not None and self._ends.is_any_alive():
             self._session.services.main_loop_turned()
             time.sleep(interval)

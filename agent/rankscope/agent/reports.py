@@ -1,23 +1,21 @@
 """What the session hears from its threads, the watch's and the timers', and what is decided on it.
 
 A part of the ``Session``, and owner of all that it consists of. What is decided is handed to the main thread
-through ``take_due``; nothing here stops a worker.
+through ``hangs``; nothing here stops a worker.
 """
 
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-import msgspec
-
 from rankscope.agent.answering.answers import Answers
 from rankscope.agent.answering.live_settings import LiveSettings
 from rankscope.agent.checks import HostChecks
-from rankscope.agent.deciding.decider import STOPPING, Decider
+from rankscope.agent.deciding.decider import Decider
+from rankscope.agent.deciding.hang_decisions import HangDecisions
 from rankscope.agent.deciding.overrun_timers import OverrunTimers
 from rankscope.agent.deciding.restart_clock import RestartClock
 from rankscope.agent.ending.beside_main import BesideMain
@@ -31,11 +29,9 @@ from rankscope.agent.notices.delivery import Notices
 from rankscope.agent.observing.current import CurrentWorkers
 from rankscope.agent.observing.observer import Observer
 from rankscope.agent.observing.trained import Trained
-from rankscope.agent.policy.isolation import node_to_blame
 from rankscope.agent.ranks.nested import NestedRanks
 from rankscope.agent.records.folder import Records
 from rankscope.agent.records.ledger import Ledger
-from rankscope.agent.records.replay import Asked
 from rankscope.agent.services.running import Services
 from rankscope.agent.settings.values import Settings
 from rankscope.agent.telling.announcer import Announcer
@@ -43,11 +39,10 @@ from rankscope.agent.telling.bulletin import Bulletin
 from rankscope.agent.telling.console import Console, LogLines
 from rankscope.agent.telling.progress import Progress
 from rankscope.agent.telling.worker_words import WorkerWords
-from rankscope.agent.watching.questions import Proposal
 from rankscope.agent.watching.reporter import TimerSignal
 from rankscope.agent.watching.watch import Watch
 from rankscope.agent.workers.model import Launch
-from rankscope.diag.model import Decision, Diagnosis, Severity
+from rankscope.diag.model import Diagnosis, Severity
 from rankscope.diag.own_catalogue import found_catalogue
 from rankscope.diag.ranks import fold_ranks
 from rankscope.diag.store.incidents import new_incident_id
@@ -84,7 +79,7 @@ class SessionReports(Announcer):
         beside_main: ends the job where the main thread does not.
         parting: tells of the end of workers.
         restart_clock: runs while a restart is under way.
-        held: the decision to keep hung workers as they are, ``None`` when there is none.
+        hangs: decides about hangs, and keeps what waits to be carried out.
     """
 
     def __init__(self, *, run_id: str, command: Sequence[str], settings: Settings, nodes: str = "") -> None:
@@ -137,11 +132,15 @@ class SessionReports(Announcer):
         self.beside_main = BesideMain(
             signals=self.signals, clock=self.restart_clock, decider=self.decider, say=self.console.say
         )
-        self.held: Decision | None = None
+        self.hangs = HangDecisions(
+            self.decider,
+            watch=self.watch,
+            current=self.current,
+            clock=self.restart_clock,
+            node=lambda: self.records.node,
+            say=self.console.say,
+        )
         self._notices: Notices | None = None
-        self._lock = threading.Lock()
-        self._due: Decision | None = None
-        self._due_since = 0.0
         self._progress = Progress(self.current.trained, self.ledger.progressed)
 
     def _make_watch(self) -> Watch:
@@ -175,12 +174,6 @@ class SessionReports(Announcer):
     def _reaped_codes(self) -> dict[int, int]:
         # Of ranks below a worker torch knows nothing.
         return {} if self.current.are_nested else self.exit_codes()
-
-    def take_due(self) -> Decision | None:
-        """The decision that waits to be carried out, once."""
-        with self._lock:
-            due, self._due = self._due, None
-        return due
 
     def done(self) -> Trained:
         """What the workers of this launch have got done; anything new of it is recorded (any thread)."""
@@ -241,8 +234,8 @@ class SessionReports(Announcer):
         self.done()
         self.ledger.tick()
         self.beside_main.look_at_restart()
-        if (due := self._due) is not None:
-            self.beside_main.look_at_due(due.action, time.monotonic() - self._due_since)
+        if (waiting := self.hangs.waiting()) is not None:
+            self.beside_main.look_at_due(*waiting)
         self._look_below()
 
     def tell(self, text: str) -> None:
@@ -254,68 +247,18 @@ class SessionReports(Announcer):
         return self.settings.c4d and severity in _SHOWN_FROM[self.settings.c4d_log_level]
 
     def on_act_due(self, diagnosis: Diagnosis, due: ActDue, *, progress_seen: bool) -> None:
-        """Decide, with the other nodes where there are some; the main thread carries it out."""
-        done = self.done()
-        considered = self.decider.consider_hang(
-            self.evidence.lasting(diagnosis, due.gap),
-            done,
-            silent=due.gap,
-            progress_seen=progress_seen or done.has_moved,
-            some_have_ended=any(end.code == 0 for end in self.watch.ended().values()),
-        )
-        if considered is None:
-            return
-        decision, asked = considered
-        leaving = (node_to_blame(diagnosis),) if decision.action == "isolate" else ()
-
-        def carry_out() -> None:
-            ours = self._for_this_node(decision, leaving)
-            self._decided(ours, asked if ours is decision else None)
-
-        if not self.watch.propose(Proposal(decision, leaving, carry_out, self.watch.postpone)):
-            self._decided(decision, asked)
+        """Decide; the main thread carries it out."""
+        lasting = self.evidence.lasting(diagnosis, due.gap)
+        self.hangs.decide(lasting, due.gap, self.done(), progress_seen=progress_seen)
 
     def on_ruled(self, ruling: Ruling) -> None:
-        """Another node has decided for all: do the same, or without it."""
-        if ruling.decision is not None:
-            self.console.say(f"{ruling.node} decides for the whole job:")
-            self._decided(self._for_this_node(ruling.decision, ruling.leaving), None)
-
-    def _for_this_node(self, decision: Decision, leaving: tuple[str, ...]) -> Decision:
-        """Where a node leaves, the others start again without it."""
-        launch = self.current.ranks
-        own = {one.rank for one in launch.workers} if launch is not None else set[int]()
-        leaves = self.records.node in leaving and bool(own.intersection(decision.culprits))
-        if decision.action != "isolate" or leaves:
-            return decision
-        return msgspec.structs.replace(decision, action="restart", exit_code=None)
-
-    def _decided(self, decision: Decision, asked: Asked | None) -> None:
-        if self.decider.decided(decision, asked) is None:
-            return
-        if decision.action == "restart":
-            self.restart_clock.begin()
-        if decision.action == "hold":
-            self._hold(decision)
-        else:  # those that were held may be restarted, once other settings say so
-            self.held = None
-        if decision.action in STOPPING:
-            with self._lock:
-                self._due, self._due_since = decision, time.monotonic()
-
-    def _hold(self, decision: Decision) -> None:
-        self.held = decision
-        launch = self.current.ranks
-        pids = ", ".join(f"rank {one.rank}: {one.pid}" for one in (launch.workers if launch else ()))
-        self.console.say(
-            f"held: nothing stops the workers until a signal ends this agent (process {os.getpid()}), "
-            f"they go on, or all have ended; processes to attach to: {pids}"
-        )
+        """Another node has decided for all; the main thread carries it out."""
+        self.hangs.follow(ruling)
 
     def on_recovered(self, diagnosis: Diagnosis, recovered: Recovered) -> None:
         """Say that a published hang is over; workers that were held go on."""
         super().on_recovered(diagnosis, recovered)
-        self.held = None
+        self.hangs.held = None
 
     def on_timer_due(self, timer: TimerSignal, incident: str) -> None:
         """Decide about an expired timer; the signal it asked for comes last, unless its block has ended."""

@@ -1,7 +1,7 @@
 """The agent's session: what happens to the workers, told to the watch, the ledger, the services and the user.
 
 One session an agent process, between torch's agent (main thread), the watch thread and the timers' thread.
-What is decided is handed to the main thread through ``take_due``; nothing here stops a worker.
+What is decided is handed to the main thread through ``hangs``; nothing here stops a worker.
 """
 
 from __future__ import annotations
@@ -146,8 +146,7 @@ class Session(SessionReports):
 
     def workers_started(self, launch: Launch) -> None:
         """New workers run: watch them."""
-        self.take_due()  # what was decided about earlier workers is void
-        self.held = None
+        self.hangs.forget()
         self.decider.launched(launch.world_size)
         self._progress.begin()
         self._watch_these(launch)
@@ -200,9 +199,9 @@ class Session(SessionReports):
     def ruling_due(self, timeout: float) -> Decision | None:
         """The decision of another node that is on its way, if an incident of the whole job is open."""
         until = time.monotonic() + timeout
-        while (due := self.take_due()) is None and self.watch.rules_jointly and time.monotonic() < until:
+        while self.watch.rules_jointly and self.hangs.waiting() is None and time.monotonic() < until:
             time.sleep(_RULING_PAUSE)
-        return due
+        return self.hangs.take_due()
 
     def phase(self, name: Phase, seconds: float | None) -> None:
         """Enter a phase; ``seconds`` is its own deadline."""
