@@ -63,4 +63,4 @@ def test_a_round_that_is_left_leaves_no_thread_descriptor_or_store() -> None:
             until(lambda held=held: held() is None, "the store to be let go")  # type: ignore[misc]
     finally:
         gc.enable()
-    assert psutil.Process().num_fds() == before
+    until(lambda: psutil.Process().num_fds() <= before, "the descriptors to be closed")

@@ -49,6 +49,7 @@ class Node:
         mine = tuple(range(self.rank * LOCAL, (self.rank + 1) * LOCAL))
         me = Member(self.rank, NODES, f"node{self.rank}", mine)
         hands = Hands(
+            opened=lambda _opening: None,
             put=lambda job: job(),
             take=self._take,
             unseen=self._unseen,

@@ -14,9 +14,11 @@ from rankscope.watchdog.observations import (
     Cleared,
     Confirmed,
     CycleStarted,
+    Diagnosed,
     Instruction,
     JobContinued,
     JobStopped,
+    JudgedAgain,
     JudgedForAll,
     Postponed,
     RankObservation,
@@ -571,3 +573,40 @@ def test_ranks_that_are_quiet_are_given_no_more_time_than_any() -> None:
     wait_for(job, culprit=2)
     job.run(6)
     assert not job.detector.is_giving_time
+
+
+def test_nothing_is_acted_on_before_there_is_a_verdict() -> None:
+    job = Job(HangSettings(act_after=5.0))
+    job.train(10)
+    wait_for(job, culprit=2)
+    job.detector.state = "confirmed"  # and the whole job is still being asked
+    job.run(60)
+    assert job.times_of(ActDue) == []
+    job.detector.handle(Diagnosed(hang=True, confidence="high"))
+    job.run(1)
+    assert len(job.times_of(ActDue)) == 1
+
+
+def test_what_is_due_is_due_later_where_it_is_judged_to_be_less_certain() -> None:
+    job = Job()
+    job.train(10)
+    wait_for(job, culprit=2)
+    job.detector.handle(JudgedForAll(hang=True, confidence="high"))
+    job.run(200)
+    assert len(job.times_of(ActDue)) == 1
+    job.detector.handle(JudgedAgain(hang=True, confidence="low"))
+    job.run(100)
+    assert len(job.times_of(ActDue)) == 1
+    job.detector.handle(JudgedAgain(hang=True, confidence="high"))  # nothing is due: it changes nothing
+    assert job.detector.state == "confirmed"
+
+
+def test_what_is_judged_anew_and_as_certain_is_due_at_once() -> None:
+    job = Job()
+    job.train(10)
+    wait_for(job, culprit=2)
+    job.detector.handle(JudgedForAll(hang=True, confidence="high"))
+    job.run(185)
+    job.detector.handle(JudgedAgain(hang=True, confidence="high"))
+    job.run(1)
+    assert len(job.times_of(ActDue)) == 2

@@ -133,3 +133,18 @@ def test_workers_that_are_held_are_let_go_by_another_decision() -> None:
     assert now is None
     job.hangs.forget()
     assert job.hangs.take_due() is None
+
+
+def test_once_the_workers_are_being_stopped_nothing_waits_to_be_carried_out() -> None:
+    """Else the agent would be taken for stuck while it does just that."""
+    job = Job(RESTART)
+    job.hangs.follow(Ruling("one", 1, "there", "because", RESTART))
+    assert job.hangs.waiting() is not None
+    job.hangs.close()
+    assert job.hangs.waiting() is None
+    job.hangs.follow(Ruling("one", 1, "there", "because", RESTART))
+    assert job.hangs.waiting() is None
+    assert len(job.kept) == 1
+    job.hangs.forget()
+    job.hangs.follow(Ruling("one", 1, "there", "because", RESTART))
+    assert job.hangs.take_due() == RESTART

@@ -82,10 +82,17 @@ class Evidence:
 
 
 class Jobs(Collector):
-    """Does a job at once."""
+    """Does a job at once, or keeps it."""
+
+    def __init__(self, agent: Agent) -> None:
+        super().__init__()
+        self.agent = agent
 
     def put(self, job: Callable[[], None], *, urgent: bool = False) -> None:
-        job()
+        if self.agent.jobs_wait is None:
+            job()
+        else:
+            self.agent.jobs_wait.append(job)
 
 
 class Agent:
@@ -95,9 +102,10 @@ class Agent:
         self.told: list[tuple[str, object]] = []
         self.evidence = Evidence()
         self.drivers: list[Driver] = []
+        self.jobs_wait: list[Callable[[], None]] | None = None
         self.joint = JointInquiry(
             evidence=cast("EvidenceTaker", self.evidence),
-            collector=Jobs(),
+            collector=Jobs(self),
             post=lambda message: message(),
             ended=dict,
             published=lambda opening, diagnosis, silent: self.tell(
@@ -336,3 +344,26 @@ def test_a_node_without_workers_answers_that_it_has_none(agent: Agent) -> None:
     (taken,) = agent.driver.of(LookTaken)
     assert taken.which == "a"
     assert taken.parts
+
+
+def test_an_incident_is_open_as_soon_as_it_is_heard_of(agent: Agent) -> None:
+    agent.jobs_wait = []
+    agent.driver.part.look(Look("a", THEIRS))
+    assert agent.joint.is_open  # whatever else there is to do before the look
+    assert agent.driver.of(LookTaken) == []
+
+
+def test_workers_that_end_take_what_is_asked_of_them_along(agent: Agent) -> None:
+    agent.asks()
+    agent.joint.end()
+    agent.driver.part.alone(IsAlone("no answer for 10 s"))
+    agent.joint.tick(time.monotonic() + 91, 0, works=False)
+    assert agent.heard() == []
+
+
+def test_what_cannot_wait_for_the_others_is_judged_here(agent: Agent) -> None:
+    agent.asks()
+    agent.joint.give_up_asking()
+    assert agent.heard() == [("here", None)]
+    agent.joint.give_up_asking()
+    assert agent.heard() == []

@@ -8,9 +8,9 @@ import pytest
 from tests.nodes_factory import Agent, SimulatedJob
 
 from rankscope.agent.nodes.clock_offsets import offset_of
-from rankscope.agent.nodes.events import Answered, CompareSet, Judge, LookTaken, Tick
+from rankscope.agent.nodes.events import Answered, CompareSet, Judge, Judged, LookTaken, Proposed, Tick
 from rankscope.agent.nodes.limits import CHUNK_BYTES, NODE_BYTES, Limits, look_bytes, most_parts
-from rankscope.agent.nodes.messages import Mark, Member, decode
+from rankscope.agent.nodes.messages import Mark, Member, Ruling, decode
 from rankscope.agent.nodes.protocol import NodeProtocol
 from rankscope.agent.nodes.transitions import TRANSITIONS, is_known
 
@@ -354,3 +354,52 @@ def _record(protocol: NodeProtocol, seen: set[tuple[str, str, str]]) -> None:
         go(state, reason)  # type: ignore[arg-type]  # a state
 
     protocol._go = recorded  # type: ignore[method-assign]  # seen from outside
+
+
+def test_what_is_suspected_while_a_ruling_is_still_to_be_heard_by_others_is_opened_after_it() -> None:
+    job = SimulatedJob(3)
+    job.run(2.0)
+    job.agents[0].suspect()
+    job.run_until(lambda: all(agent.protocol.state == "judged" for agent in job.agents))
+    job.agents[0].propose()
+    job.run_until(lambda: job.agents[0].protocol.state == "ruled")
+    job.agents[0].suspect()
+    job.run_until_over()
+    job.run_until(lambda: bool(job.agents[0].protocol.incident))
+    job.run_until_over()
+    assert list(job.rulings()) == [1, 2]
+    assert len(job.agents[2].learned) == 2
+
+
+def test_what_comes_late_of_an_earlier_incident_is_nothing_to_the_next() -> None:
+    job = SimulatedJob(2)
+    job.run(2.0)
+    leader = job.agents[0]
+    leader.suspect()
+    while not leader.judges:
+        job.step(judges=False)
+    (before,) = leader.judges
+    job.agents[1].progress()
+    job.run_until_over()
+    leader.judges.clear()
+    leader.suspect()
+    job.run_until(lambda: leader.protocol.state == "looking")
+    leader.tell(Judged(job.now, b"of the first", before.opening))
+    leader.tell(LookTaken(job.now, "a", (b"of the first",), before.opening))
+    leader.tell(Proposed(job.now, Ruling(before.opening.incident, 0, "node0", "of the first")))
+    job.run_until_over()
+    assert [one.verdict for one in job.agents[1].learned] == [b"verdict of 0"]
+    assert (b"of the first",) not in [one.parts for one in leader.kept]
+    assert "of the first" not in {agent.followed[-1].ruling.reason for agent in job.agents}
+
+
+def test_who_leaves_in_the_middle_takes_its_looks_along() -> None:
+    job = SimulatedJob(2)
+    job.run(2.0)
+    job.agents[0].suspect()
+    agent = job.agents[1]
+    job.run_until(lambda: agent.protocol.state == "reported" and agent.call is None)
+    agent.leave()
+    agent.execute()
+    assert [key for key in leftovers(job) if key.endswith(("/a/1", "/b/1"))] == []
+    assert [key for key in leftovers(job) if key.endswith("/a/0")]

@@ -172,6 +172,7 @@ class DiagElasticAgent(DecidedAgent):
         ]
 
     def _exit_barrier(self) -> None:
+        self._session.hangs.close()
         self._session.ledger.cycle_over("succeeded")
         self._session.phase("exit_barrier", self._exit_barrier_timeout)
         super()._exit_barrier()  # type: ignore[no-untyped-call]

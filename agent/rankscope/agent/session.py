@@ -174,6 +174,7 @@ class Session(SessionReports):
 
     def workers_stopping(self) -> None:
         """The workers are about to be stopped, or have ended."""
+        self.hangs.close()
         self._progress.end()
         self.ledger.enter("stopping")
         self.nested.stop_looking()

@@ -18,6 +18,7 @@ does) and never stops anything (``agent.policy`` decides). Transitions::
     acting      progress                         -> watching     Recovered
     acting      SettingsChanged, decide anew     -> confirmed
     acting      Postponed                        -> confirmed
+    acting      JudgedAgain                      -> confirmed
     confirmed   ActedOn                          -> acting
     any but acting, and timers   JudgedForAll    -> confirmed
     any         CycleStarted                     -> watching
@@ -52,6 +53,7 @@ from rankscope.watchdog.observations import (
     Instruction,
     JobContinued,
     JobStopped,
+    JudgedAgain,
     JudgedForAll,
     Postponed,
     Recovered,
@@ -129,7 +131,7 @@ class Detector:
                 self._diagnosed(event)
             case SettingsChanged():
                 self._settings_changed(event)
-            case JudgedForAll() | ActedOn() | Postponed():
+            case JudgedForAll() | JudgedAgain() | ActedOn() | Postponed():
                 self._of_the_whole_job(event)
         return ()
 
@@ -368,10 +370,14 @@ class Detector:
         if event.anew and self.state == "acting":
             self.state = "confirmed"
 
-    def _of_the_whole_job(self, event: JudgedForAll | ActedOn | Postponed) -> None:
+    def _of_the_whole_job(self, event: JudgedForAll | JudgedAgain | ActedOn | Postponed) -> None:
         match event:
             case JudgedForAll():
                 self._judged_for_all(event)
+            case JudgedAgain():
+                if self.state == "acting":
+                    self.state = "confirmed"
+                    self._diagnosed(Diagnosed(hang=event.hang, confidence=event.confidence))
             case ActedOn():
                 self.state = "acting" if self.state == "confirmed" else self.state
             case Postponed():
@@ -404,7 +410,7 @@ class Detector:
     def _act(self, now: float) -> tuple[Instruction, ...]:
         silent = self._silence.seconds(now)
         limit = self._thresholds.own.act_after(self._memory.act_after)
-        if limit is None or silent < max(limit, self._memory.postponed):
+        if limit is None or self._memory.verdict is None or silent < max(limit, self._memory.postponed):
             return ()
         self.state = "acting"
         return (ActDue(silent),)

@@ -168,6 +168,19 @@ class JudgedForAll:
 
 
 @dataclass(frozen=True, slots=True)
+class JudgedAgain:
+    """What is due was judged anew before it is acted on, and is no better; it may be due later now.
+
+    Attributes:
+        hang: as in ``Diagnosed``.
+        confidence: as in ``Diagnosed``.
+    """
+
+    hang: bool
+    confidence: str
+
+
+@dataclass(frozen=True, slots=True)
 class ActedOn:
     """Another node has decided about what is published here: it is not due here any more."""
 
@@ -186,6 +199,7 @@ Event = (
     | Diagnosed
     | TimerExpired
     | JudgedForAll
+    | JudgedAgain
     | ActedOn
     | Postponed
 )

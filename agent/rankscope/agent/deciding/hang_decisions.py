@@ -57,6 +57,7 @@ class HangDecisions:
         self._node = node
         self._say = say
         self.held: Decision | None = None
+        self._is_over = False
         self._lock = threading.Lock()
         self._due: Decision | None = None
         self._due_since = 0.0
@@ -72,9 +73,15 @@ class HangDecisions:
         due = self._due
         return (due.action, time.monotonic() - self._due_since) if due is not None else None
 
+    def close(self) -> None:
+        """The workers are being stopped, or are done: there is nothing to be done about them any more."""
+        with self._lock:
+            self._is_over, self._due = True, None
+
     def forget(self) -> None:
         """Other workers run: what was decided about those before them is void."""
-        self.take_due()
+        with self._lock:
+            self._is_over, self._due = False, None
         self.held = None
 
     def decide(self, diagnosis: Diagnosis, silent: float, done: Trained, *, progress_seen: bool) -> None:
@@ -107,7 +114,7 @@ class HangDecisions:
 
     def follow(self, ruling: Ruling) -> None:
         """Another node has decided for all: do the same, or without it."""
-        if ruling.decision is not None:
+        if ruling.decision is not None and not self._is_over:
             self._say(f"{ruling.node} decides for the whole job:")
             self._decided(self._for_this_node(ruling.decision, ruling.leaving), None)
 
@@ -131,7 +138,8 @@ class HangDecisions:
             self.held = None
         if decision.action in STOPPING:
             with self._lock:
-                self._due, self._due_since = decision, time.monotonic()
+                if not self._is_over:
+                    self._due, self._due_since = decision, time.monotonic()
 
     def _hold(self, decision: Decision) -> None:
         self.held = decision

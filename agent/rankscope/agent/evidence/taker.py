@@ -122,6 +122,7 @@ class EvidenceTaker(Looker):
             incident: the looks; on disk before they are judged if they are to be kept.
             called: gives the diagnosis its last form.
         """
+        self._records.told_elsewhere.discard(incident.id)  # whoever judges tells of it
         if incident.kept:
             self.store(incident)
         diagnosis = self._diagnose(incident)
@@ -182,7 +183,9 @@ class EvidenceTaker(Looker):
     def lasting(self, diagnosis: Diagnosis, silent: float) -> Diagnosis:
         """The diagnosis once the hang has lasted ``silent`` seconds; stored anew where that changes it."""
         now = with_severity(diagnosis, silent, self._severities)
-        if now.severity != diagnosis.severity and now.incident is not None:
+        if now.severity == diagnosis.severity or now.incident is None:
+            return now
+        if now.incident not in self._records.told_elsewhere:  # of the whole job who judged has it all
             self._records.diagnosis(now.incident, now)
         return now
 

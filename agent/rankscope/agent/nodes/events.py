@@ -40,19 +40,29 @@ class Progressed:
 
 @dataclass(frozen=True, slots=True)
 class LookTaken:
-    """A look that was asked for is there, folded, in parts of bounded size."""
+    """A look that was asked for is there, folded, in parts of bounded size.
+
+    Attributes:
+        opening: of the incident that it was taken for; ``None`` for the one that is open.
+    """
 
     now: float
     which: Which
     parts: tuple[bytes, ...]
+    opening: Opening | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The verdict that was asked for is there."""
+    """The verdict that was asked for is there.
+
+    Attributes:
+        opening: of the incident that it is of; ``None`` for the one that is open.
+    """
 
     now: float
     verdict: bytes
+    opening: Opening | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from rankscope.agent.nodes.events import (
     Alone,
     Answered,
     CompareSet,
+    Delete,
     Event,
     Failed,
     Fetch,
@@ -76,14 +77,17 @@ class NodeProtocol(TakingPart):
         """What the own agent says; it is acted on when the store is free."""
         match event:
             case Suspected():
-                self._wants = event.opening if self._affair is None else None
+                # One that is ruled is all but over; into one that is open it goes.
+                is_free = self._affair is None or self.state == "ruled"
+                self._wants = event.opening if is_free else None
             case LookTaken():
                 self._look_taken(event)
             case Judged():
-                if self._affair is not None:
+                if self._affair is not None and event.opening in (None, self._affair.opening):
                     self._affair.own_verdict = event.verdict
             case Proposed():
-                self._propose(event.ruling)
+                if self._affair is not None and event.ruling.incident == self._affair.opening.incident:
+                    self._propose(event.ruling)
             case Progressed():
                 self._progressed(event.reason)
 
@@ -117,14 +121,14 @@ class NodeProtocol(TakingPart):
         if waited < self._limits.alone or (self._affair is None and self._wants is None):
             return
         self._trouble_since = self._now
-        self._wants = None
+        wanted, self._wants = self._wants, None
         if self._affair is not None and self.state != "watching":
             has_ended = self.state == "ruled"
             if has_ended:
                 self.over = self._affair.number
             self._go("watching", why.ALONE)
             self._affair = None
-            if has_ended:
+            if has_ended and wanted is None:
                 return
         self._said.append(Alone(f"the job's store has not answered for {waited:.0f} s ({reason})"))
 
@@ -196,7 +200,10 @@ class NodeProtocol(TakingPart):
 
     def _leave(self) -> None:
         self._has_left = True
+        is_free = self._then is None
         self._then = self._wants = None
+        affair, self._affair = self._affair, None
         if self.state != "watching":
             self._go("watching", why.LEFT)
-            self._affair = None
+        if affair is not None and affair.written and is_free:
+            self._said.append(Delete(tuple(affair.written)))

@@ -163,11 +163,15 @@ class StoreLink:
     def call(self, call: StoreCall) -> None:
         """Make a call; returns at once."""
         now = time.monotonic()
+        why = f"{MOST_LEFT_BEHIND} calls of it have not come back"
         with self._lock:
-            lane = self._lane = self._lane or self._new_lane()
+            try:
+                lane = self._lane = self._lane or self._new_lane()
+            except RuntimeError as error:  # no more threads
+                lane, why = None, str(error)
             self._due = now + self._timeout if lane is not None else None
         if lane is None:
-            self._answer(Failed(now, f"{MOST_LEFT_BEHIND} calls of it have not come back"))
+            self._answer(Failed(now, why))
         else:
             lane.calls.put(call)
 

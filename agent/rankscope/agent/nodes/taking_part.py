@@ -29,7 +29,9 @@ class TakingPart(Leading):
 
     def _look_taken(self, event: LookTaken) -> None:
         affair = self._affair
-        if affair is not None and event.which in affair.asked and event.which not in affair.looks:
+        if affair is None or event.opening not in (None, affair.opening):
+            return
+        if event.which in affair.asked and event.which not in affair.looks:
             affair.looks[event.which] = event.parts[: most_parts(self._me.size)]
             affair.looked_at[event.which] = self._now
 

@@ -44,6 +44,7 @@ class Hands:
     """What is done by others; ``take`` and ``judge`` may take long, the rest returns soon.
 
     Attributes:
+        opened: is told that an incident is open, before any look at it.
         put: does a job after those that were put before, in a thread of its own.
         take: looks at the own ranks.
         unseen: the look that says of every own rank why it was not observed.
@@ -53,6 +54,7 @@ class Hands:
         alone: is told that the store does not answer.
     """
 
+    opened: Callable[[Opening], None]
     put: Callable[[Callable[[], None]], None]
     take: Callable[[Which, Opening], JobSnapshot]
     unseen: Callable[[str], JobSnapshot]
@@ -87,6 +89,7 @@ class WholeJob:
         """Have a look taken."""
         if asked.which == "a":
             self._merge = Merge(self._job, self._world_size)
+            self._hands.opened(asked.opening)
         self._hands.put(lambda: self._take(asked))
 
     def _take(self, asked: Look) -> None:
@@ -97,7 +100,7 @@ class WholeJob:
             logger.exception("rankscope could not take a snapshot for the job's incident")
             seen = self._hands.unseen(f"the capture failed: {error!r}")
         parts = fold_look(seen, look_bytes(self._me.size))
-        self.tell(LookTaken(time.monotonic(), asked.which, parts))
+        self.tell(LookTaken(time.monotonic(), asked.which, parts, asked.opening))
 
     def keep(self, kept: Keep) -> None:
         """Unpack an agent's look."""
@@ -117,7 +120,7 @@ class WholeJob:
             # Another agent may lead next; what failed here may not fail there.
             logger.exception("rankscope could not judge the job's incident")
             return
-        self.tell(Judged(time.monotonic(), write_verdict(diagnosis)))
+        self.tell(Judged(time.monotonic(), write_verdict(diagnosis), asked.opening))
 
     def _diagnosis(self, asked: Judge, merge: Merge) -> Diagnosis:
         read = {rank: decode(data, Member) for rank, data in asked.rosters if data}
@@ -139,7 +142,8 @@ class WholeJob:
             self._hands.learned(learned.opening, diagnosis)
 
     def follow(self, follow: Follow) -> None:
-        """Hand on how it ends."""
+        """Hand on how it ends; the looks of all ranks of the job are not needed any more."""
+        self._merge = Merge(self._job, self._world_size)
         self._hands.followed(follow)
 
     def alone(self, alone: Alone) -> None:

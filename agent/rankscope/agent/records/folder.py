@@ -161,7 +161,7 @@ class Records:
         return done
 
     def has_whole(self, incident: str, value: Diagnosis) -> bool:
-        """Whether an incident lies here with this very diagnosis: agents may share the folder.
+        """Whether an incident lies here with this diagnosis or a longer form of it: agents may share it.
 
         One that does is known from here on as if it had been stored by this agent.
         """
@@ -173,7 +173,7 @@ class Records:
                 with suppress(StoreError):
                     found.append(folder.diagnosis())
 
-        is_there = self.usable and self._guard(look) and found == [value]
+        is_there = self.usable and self._guard(look) and [one.time for one in found] == [value.time]
         if is_there and incident not in self._stored:
             self.incidents.append(value)
             self._stored.add(incident)

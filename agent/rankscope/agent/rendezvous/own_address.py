@@ -37,7 +37,9 @@ def name_by_address(parameters: RendezvousParameters) -> None:
         "the name of this host, %s, does not resolve: nodes meet it at %s (--local-addr)", name, address
     )
     parameters.local_addr = address
-    if parameters.get_as_bool("is_host") is None:
+    # On the own host torch asks for no name, and an agent that finds the port taken goes to whoever has it.
+    is_local = all(ipaddress.ip_address(one).is_loopback for one in _resolved(host))
+    if parameters.get_as_bool("is_host") is None and not is_local:
         parameters.config["is_host"] = bool(_resolved(host) & _own())
 
 

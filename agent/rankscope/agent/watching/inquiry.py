@@ -30,6 +30,7 @@ from rankscope.watchdog.observations import (
     Confirmed,
     Diagnosed,
     Event,
+    JudgedAgain,
     JudgedForAll,
     Postponed,
     Recovered,
@@ -69,7 +70,7 @@ class Inquiry:
 
     Attributes:
         incident: id of the incident, ``""`` for none.
-        judging: whether a verdict is being worked out.
+        judging: whether a verdict is being worked out here; asking whether that of the whole job is awaited.
     """
 
     def __init__(
@@ -98,7 +99,8 @@ class Inquiry:
 
     def _forget(self) -> None:
         self.incident = ""
-        self.judging = self._stored = False
+        self.judging = self.asking = self._stored = False
+        self._due: ActDue | None = None
         self._snapshots: dict[Look, JobSnapshot] = {}
         self._samples = Samples()
         self._diagnosis: Diagnosis | None = None
@@ -119,7 +121,7 @@ class Inquiry:
         self._recovering = None
         self._cycle += 1
         self._workers = None
-        self.judging = False
+        self.judging = self.asking = False
 
     @property
     def first_look(self) -> JobSnapshot | None:
@@ -195,7 +197,7 @@ class Inquiry:
             overdue=confirmed.overdue,
             kept=confirmed.clock == "timer",
         )
-        self.judging = True
+        self.asking = True
         question = Question(
             self._opening(confirmed.reason, incident.silent_seconds or 0.0, overdue=confirmed.overdue),
             judged=self._in_this_cycle(lambda found: self._judged(found, confirmed)),
@@ -216,11 +218,13 @@ class Inquiry:
 
     def _goes_on(self) -> None:
         """The job goes on on another node: this silence is none of a hang's."""
-        self.judging = False
+        self.asking = False
+        self._due = None
         self._tell(Diagnosed(hang=False, confidence="high", healthy=True))
 
     def _judge_here(self, incident: Incident, confirmed: Confirmed) -> None:
         cycle = self._cycle
+        self.asking, self.judging = False, True
 
         def judge() -> None:
             try:
@@ -253,12 +257,15 @@ class Inquiry:
 
     def act_due(self, due: ActDue) -> None:
         """It has lasted long enough to be acted on: by a verdict of now, where the job has other nodes."""
+        if self.asking:
+            self._due = due  # once there is a verdict
+            return
         if self._diagnosis is None:
             return
         if self._joint.is_here and not self._joint.is_judged:
             question = Question(
                 self._opening(f"no progress for {due.gap:.0f} s", due.gap),
-                judged=self._in_this_cycle(lambda found: self._judged_again(found, due)),
+                judged=self._in_this_cycle(self._judged_again),
                 goes_on=self._in_this_cycle(lambda _reason: self._tell(Postponed())),
                 here=lambda: self._report_due(due),
             )
@@ -266,12 +273,12 @@ class Inquiry:
                 return
         self._report_due(due)
 
-    def _judged_again(self, diagnosis: Diagnosis, due: ActDue) -> None:
+    def _judged_again(self, diagnosis: Diagnosis) -> None:
         if diagnosis.verdict == "Healthy":
             self._tell(Postponed())
             return
         self._diagnosis = diagnosis
-        self._report_due(due)
+        self._tell(JudgedAgain(hang=diagnosis.verdict in _HANGS, confidence=diagnosis.confidence))
 
     def _report_due(self, due: ActDue) -> None:
         if self._diagnosis is not None:
@@ -280,12 +287,11 @@ class Inquiry:
 
     def judged_for_all(self, opening: Opening, diagnosis: Diagnosis, *, silent: float) -> None:
         """The whole job was judged because of what another node saw."""
-        if self._workers is None:
-            return
         before = self._diagnosis
-        self.incident = opening.incident
-        self._diagnosis, self._stored, self._recovered = diagnosis, True, None
-        self._tell(JudgedForAll(hang=diagnosis.verdict in _HANGS, confidence=diagnosis.confidence))
+        if self._workers is not None:  # else they are done, and it is told for the others
+            self.incident = opening.incident
+            self._diagnosis, self._stored, self._recovered = diagnosis, True, None
+            self._tell(JudgedForAll(hang=diagnosis.verdict in _HANGS, confidence=diagnosis.confidence))
         if not _says_the_same(before, diagnosis):
             reason = f"{opening.reason} (on {opening.node})"
             since = time.monotonic() - silent
@@ -313,7 +319,7 @@ class Inquiry:
             self._tell(Captured(now, which, communicating))
 
     def _judged(self, diagnosis: Diagnosis, confirmed: Confirmed) -> None:
-        self.judging = False
+        self.judging = self.asking = False
         healthy = diagnosis.verdict == "Healthy"
         self._stored = not healthy or confirmed.clock == "timer"
         before = self._diagnosis
@@ -327,6 +333,9 @@ class Inquiry:
         recovered, self._recovered = self._recovered, None
         if recovered is not None and not healthy:
             self.recovered(recovered)
+        due, self._due = self._due, None
+        if due is not None and not healthy and recovered is None:
+            self._report_due(due)
 
 
 def _says_the_same(before: Diagnosis | None, now: Diagnosis) -> bool:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from rankscope.agent.evidence.taker import EvidenceTaker
 from rankscope.agent.nodes.driver import NodeDriver
 from rankscope.agent.nodes.events import Progressed, Proposed, Suspected
-from rankscope.agent.nodes.keys import Which
 from rankscope.agent.nodes.meeting import Meeting
 from rankscope.agent.nodes.messages import Member, Opening, Ruling
 from rankscope.agent.nodes.store_link import Store
@@ -24,7 +24,7 @@ from rankscope.agent.watching.collector import Collector
 from rankscope.agent.watching.joint_looks import JointLooks
 from rankscope.agent.watching.questions import AskedQuestion, OpenIncident, Proposal, Question
 from rankscope.agent.workers.model import Launch
-from rankscope.diag.model import Decision, Diagnosis, ExitFacts, JobSnapshot
+from rankscope.diag.model import Decision, Diagnosis, ExitFacts
 
 _PATIENCE: Final = 90.0
 """Seconds for the job's verdict; then this agent judges what it sees itself."""
@@ -110,6 +110,7 @@ class JointInquiry:
 
     def end(self) -> None:
         """The workers are being stopped, or have ended; others may still ask how."""
+        self._asked = self._proposal = None
         self._looks.workers = None
 
     # What the watch asks.
@@ -185,6 +186,10 @@ class JointInquiry:
         ruling = Ruling(self._open.incident, me.rank, me.node, reason, decision, leaving)
         self._driver.tell(Proposed(time.monotonic(), ruling))
 
+    def give_up_asking(self) -> None:
+        """What is asked cannot wait for the others: what is seen here must do."""
+        self._judge_here()
+
     def _judge_here(self) -> None:
         asked, self._asked = self._asked, None
         if asked is not None:
@@ -202,17 +207,13 @@ class JointInquiry:
             """In the watch thread, unless that has gone to another round."""
             self._post(lambda: message() if self._meeting is meeting else None)
 
-        def take(which: Which, opening: Opening) -> JobSnapshot:
-            if which == "a":
-                here(lambda: self._opened(opening))
-            return self._looks.take(meeting, which)
-
         return Hands(
+            opened=lambda opening: here(lambda: self._opened(opening)),
             put=self._collector.put,
-            take=take,
+            take=lambda which, _opening: self._looks.take(meeting, which),
             unseen=lambda reason: self._looks.absent(meeting, reason),
             judge=self._looks.judge,
-            learned=lambda opening, found: here(lambda: self._learned(opening, found)),
+            learned=lambda opening, found: here(lambda: self._learned(opening, found, here)),
             followed=lambda follow: here(lambda: self._followed(follow.ruling)),
             alone=lambda reason: here(lambda: self._alone(reason)),
         )
@@ -227,23 +228,33 @@ class JointInquiry:
                 f"{opening.node} suspects a hang ({opening.reason}): the ranks of all nodes are looked at"
             )
 
-    def _learned(self, opening: Opening, found: Diagnosis) -> None:
+    def _learned(
+        self, opening: Opening, found: Diagnosis, here: Callable[[Callable[[], None]], None]
+    ) -> None:
         now = time.monotonic()
         self._open = self._open or OpenIncident(opening.incident, now, self._moves)
         self._open.is_judged = True
+        silent = opening.silent + now - self._open.since
         if found.verdict == "Healthy":
             self._rule(_WELL)
-        else:
-            self._looks.keep(found)
         asked = self._asked
         if asked is not None and asked.is_sent:
             self._asked = None
-            asked.question.judged(found)
+            tell = partial(asked.question.judged, found)
         elif found.verdict != "Healthy":
-            self._published(opening, found, opening.silent + now - self._open.since)
+            tell = partial(self._published, opening, found, silent)
+        else:
+            return
+
+        def keep() -> None:
+            self._looks.keep(found)  # a slow disk must not keep the watch
+            here(tell)
+
+        self._collector.put(keep)
 
     def _followed(self, ruling: Ruling) -> None:
         self._open = None
+        self._looks.forget()
         proposal, self._proposal = self._proposal, None
         if proposal is not None and ruling.decision == proposal[0].decision:
             proposal[0].carry_out()

@@ -76,9 +76,15 @@ class JointLooks:
         self._judged = self._evidence.judge(incident, called=with_told)
         return self._judged
 
+    def forget(self) -> None:
+        """The incident is over: what was seen is not needed any more."""
+        self._looks = {}
+
     def keep(self, found: Diagnosis) -> None:
-        """Store the job's verdict with the own looks, unless it is this agent's own, which is stored."""
+        """Store the job's verdict with the own looks, unless it is this agent's own, or all is well."""
         own = self._judged
+        if found.verdict == "Healthy":
+            return
         # The verdict may have been cut to size on its way.
         if own is None or (own.incident, own.time) != (found.incident, found.time):
             self._evidence.adopt(found, self._looks.get("a"), self._looks.get("b"))

@@ -222,6 +222,10 @@ class Watch:
     @property
     def suspected(self) -> bool:
         """Whether a suspicion is open of which nothing is stored yet."""
+        return self._looks_on or self._inquiry.asking
+
+    @property
+    def _looks_on(self) -> bool:
         return self.detector.state in ("suspected", "confirming")
 
     @property
@@ -386,6 +390,8 @@ class Watch:
         if number > 0:
             self._signals.append(TimerSignal(pid, rank, scope, number))
         if self._enabled:
+            # Its signal comes after the evidence of this node, and waits for no other node's.
+            self._joint.give_up_asking()
             self._tell(TimerExpired(time.monotonic(), rank, scope))
 
     def _send_timer_signals(self) -> None:
