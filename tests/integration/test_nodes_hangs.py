@@ -15,7 +15,7 @@ from rankscope.diag.store.events import Event
 NODES = 3
 OFTEN = ("--monitor-interval=0.2", "--max-restarts=5")
 QUICK = ("--diagnose-after=2", "--job-hang-interval=4")
-LATE = ("--diagnose-after=2", "--job-hang-interval=60")
+LATE = ("--diagnose-after=2", "--job-hang-interval=30")
 """The verdict is there long before anything is done about it."""
 CONF = "--rdzv-conf=is_host={is_host},last_call_timeout=1,keep_alive_interval=1"
 TWO_ARE_ENOUGH = (f"--nnodes=2:{NODES}", CONF)
