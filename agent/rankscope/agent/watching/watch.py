@@ -391,7 +391,8 @@ class Watch:
             self._signals.append(TimerSignal(pid, rank, scope, number))
         if self._enabled:
             # Its signal comes after the evidence of this node, and waits for no other node's.
-            self._joint.give_up_asking()
+            if self._inquiry.asking:
+                self._joint.give_up_asking()
             self._tell(TimerExpired(time.monotonic(), rank, scope))
 
     def _send_timer_signals(self) -> None:
