@@ -48,6 +48,7 @@ from rankscope.watchdog.probe.entry import ProbedEntrypoint
 RENDEZVOUS_SECONDS: Final = 900.0
 """torch's default for joining a rendezvous (``LaunchConfig``), and our deadline for the phase."""
 _TWO: Final = 2
+_IDENTICAL: Final = "TORCH_ELASTIC_WORKER_IDENTICAL"
 
 
 class DiagElasticAgent(DecidedAgent):
@@ -142,6 +143,8 @@ class DiagElasticAgent(DecidedAgent):
     def _assign_worker_ranks(
         self, store: Any, group_rank: int, group_world_size: int, spec: WorkerSpec
     ) -> list[Worker]:
+        if os.environ.get(_IDENTICAL) == "1":  # then torch asks no store, and nobody waits for anybody
+            return self._placed_workers(store, group_rank, group_world_size, spec)
         known = self._session.ledger.past.restarts
         tell_restarts(store, self._round_id, known)
         workers = self._placed_workers(store, group_rank, group_world_size, spec)
