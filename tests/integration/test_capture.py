@@ -440,6 +440,8 @@ def test_children_are_sampled_and_other_ranks_are_nobodys_children() -> None:
     with running(WITH_CHILDREN) as process:
         _ready, forked, other = first_line(process)
         wait_until(lambda: proc.is_python(int(other)) is False)
+        for pid, name in ((int(forked), "load_batches"), (process.pid, "wait_for_loader")):
+            wait_until(lambda pid=pid, name=name: name in functions(capture(pid, children=False).threads))  # type: ignore[misc]
         snapshot = capture(process.pid)
         by_pid = {child.pid: child for child in snapshot.children}
         assert set(by_pid) == {int(forked), int(other)}

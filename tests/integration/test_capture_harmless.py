@@ -1,6 +1,7 @@
 """Looking leaves a working rank as it was, in every way to look, also when a look is killed half-way.
 
-A few looks each; ``python -m tests.harm`` takes 200.
+A few looks each; ``python -m tests.harm`` takes 200, and compares what a step costs: three looks beside other
+tests tell nothing of that (1.6 times as much, on a busy host).
 """
 
 from __future__ import annotations
@@ -35,7 +36,6 @@ def test_a_rank_is_after_every_way_to_look_what_it_was_before(tmp_path: Path, ex
         for backend in LOOKS:
             harm = look_often(backend, rank, control, captures=CAPTURES)
             assert harm.changes == {}, backend
-            assert harm.is_none, f"{backend}: a step costs {harm.slower:.2f} times as much"
             assert harm.seen == CAPTURES - harm.killed, backend
 
 
