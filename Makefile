@@ -24,9 +24,9 @@ setup: $(VENV)/.ready  ## make .venv with the project (editable) and all extras
 demo: $(VENV)/.ready  ## a real 4-rank training run hangs, is explained and restarted (RANK=, FAULT=, STEP=)
 	@$(BIN)/diag demo --rank $(RANK) --fault $(FAULT) --step $(STEP)
 
-test: $(VENV)/.ready  ## all tests, three at a time: most of them wait for a job (ARGS= for pytest)
+test: $(VENV)/.ready  ## all tests, two at a time: most of them wait for a job (ARGS= for pytest)
 	@$(BIN)/python -m compileall -q diag agent watchdog
-	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: $(VENV)/.ready  ## ruff, mypy, pyright, import-linter
 	@$(BIN)/ruff check .

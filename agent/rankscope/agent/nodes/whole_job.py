@@ -7,11 +7,9 @@ make of it, or what is done about a verdict.
 
 from __future__ import annotations
 
-import gc
 import logging
 import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from rankscope.agent.nodes.clock_offsets import offset_of
@@ -35,6 +33,7 @@ from rankscope.agent.nodes.messages import Member, Opening, decode
 from rankscope.agent.nodes.verdicts import read_verdict, write_verdict
 from rankscope.diag.model import Diagnosis, Evidence, JobSnapshot
 from rankscope.diag.ranks import fold_ranks
+from rankscope.diag.unhurried import without_collector
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +103,7 @@ class WholeJob:
 
     def keep(self, kept: Keep) -> None:
         """Unpack an agent's look."""
-        with collector_off():
+        with without_collector():
             self._merge.keep(kept.which, kept.rank, kept.parts)
 
     def judge(self, asked: Judge) -> None:
@@ -114,7 +113,7 @@ class WholeJob:
 
     def _judge(self, asked: Judge, merge: Merge) -> None:
         try:
-            with collector_off():
+            with without_collector():
                 diagnosis = self._diagnosis(asked, merge)
         except Exception:
             # Another agent may lead next; what failed here may not fail there.
@@ -149,18 +148,6 @@ class WholeJob:
     def alone(self, alone: Alone) -> None:
         """Hand on that this agent is on its own."""
         self._hands.alone(alone.reason)
-
-
-@contextmanager
-def collector_off() -> Generator[None]:
-    """No garbage collection meanwhile: it goes over a job's looks again and again."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def silent_evidence(missing: tuple[Missing, ...], members: dict[int, Member]) -> tuple[Evidence, ...]:
