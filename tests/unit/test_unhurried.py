@@ -12,10 +12,16 @@ from rankscope.diag.unhurried import without_collector
 
 
 def test_it_is_off_meanwhile_and_on_again_after_an_error() -> None:
-    with pytest.raises(KeyError), without_collector():
-        assert not gc.isenabled()
-        raise KeyError
-    assert gc.isenabled()
+    seen: list[bool] = []
+
+    def fail() -> None:
+        with without_collector():
+            seen.append(gc.isenabled())
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert [*seen, gc.isenabled()] == [False, True]
 
 
 def test_it_stays_off_where_it_was_off() -> None:
