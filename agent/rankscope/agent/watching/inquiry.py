@@ -201,7 +201,7 @@ class Inquiry:
         question = Question(
             self._opening(confirmed.reason, incident.silent_seconds or 0.0, overdue=confirmed.overdue),
             judged=self._in_this_cycle(lambda found: self._judged(found, confirmed)),
-            goes_on=self._in_this_cycle(lambda _reason: self._goes_on()),
+            goes_on=self._in_this_cycle(lambda reason: self._goes_on(reason, confirmed)),
             here=lambda: self._judge_here(incident, confirmed),
         )
         # A worker's own timer asks for a signal to that worker: evidence of it is enough, and must be quick.
@@ -216,10 +216,11 @@ class Inquiry:
         cycle = self._cycle
         return lambda value: message(value) if cycle == self._cycle else None
 
-    def _goes_on(self) -> None:
+    def _goes_on(self, reason: str, confirmed: Confirmed) -> None:
         """The job goes on on another node: this silence is none of a hang's."""
         self.asking = False
         self._due = None
+        self._reporter.on_cleared(self.incident, Cleared(reason, time.monotonic() - confirmed.since))
         self._tell(Diagnosed(hang=False, confidence="high", healthy=True))
 
     def _judge_here(self, incident: Incident, confirmed: Confirmed) -> None:
