@@ -64,12 +64,15 @@ class Job:
         return {int(rank): value for rank, value in result.items()}
 
     def rounds(self) -> list[list[Meeting]]:
-        """Meetings, those in the same store together."""
-        by_store: dict[str, list[Meeting]] = {}
-        for path in self.meetings_folder.glob("*.json"):
+        """Meetings, those in the same store together; a later store may get the port of an earlier one."""
+        by_store: dict[str, list[list[Meeting]]] = {}
+        for path in sorted(self.meetings_folder.glob("*.json"), key=lambda one: one.stat().st_mtime_ns):
             meeting = json.loads(path.read_text())
-            by_store.setdefault(meeting["store"], []).append(meeting)
-        return list(by_store.values())
+            rounds = by_store.setdefault(meeting["store"], [[]])
+            if meeting["rank"] in [one["rank"] for one in rounds[-1]]:
+                rounds.append([])
+            rounds[-1].append(meeting)
+        return [met for rounds in by_store.values() for met in rounds]
 
     def full_rounds(self, *, world: int) -> list[list[Meeting]]:
         return [met for met in self.rounds() if len(met) == world and {one["sum"] for one in met} == {world}]
