@@ -11,6 +11,7 @@ decided (``session``), nor how torch's loop is had do it (``decided``).
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import time
@@ -47,6 +48,7 @@ from rankscope.watchdog.probe.entry import ProbedEntrypoint
 
 RENDEZVOUS_SECONDS: Final = 900.0
 """torch's default for joining a rendezvous (``LaunchConfig``), and our deadline for the phase."""
+logger = logging.getLogger(__name__)
 _TWO: Final = 2
 _IDENTICAL: Final = "TORCH_ELASTIC_WORKER_IDENTICAL"
 
@@ -114,7 +116,7 @@ class DiagElasticAgent(DecidedAgent):
         left = session.restart_clock.left
         if left is None:
             meet()
-            session.round_begins(self._meeting())
+            self._begin_round()
             return
         has_met = False
         with suppress(TookTooLongError):
@@ -122,7 +124,14 @@ class DiagElasticAgent(DecidedAgent):
             has_met = True
         if not has_met:  # out here: the traceback of the wait says nothing to anybody
             self._restart_timed_out(worker_group)
-        session.round_begins(self._meeting())
+        self._begin_round()
+
+    def _begin_round(self) -> None:
+        """Have this node's agent talk to the others; whatever keeps it from that, the launch goes on."""
+        try:
+            self._session.round_begins(self._meeting())
+        except Exception:  # of a store that is of another kind than torch's own
+            logger.exception("rankscope's agents cannot talk to each other: each judges its own ranks")
 
     def _meeting(self) -> Meeting | None:
         """The round as the agents of several nodes have it, ``None`` where this one is alone."""
@@ -145,10 +154,14 @@ class DiagElasticAgent(DecidedAgent):
     ) -> list[Worker]:
         if os.environ.get(_IDENTICAL) == "1":  # then torch asks no store, and nobody waits for anybody
             return self._placed_workers(store, group_rank, group_world_size, spec)
-        known = self._session.ledger.past.restarts
-        tell_restarts(store, self._round_id, known)
+        known = told = self._session.ledger.past.restarts
+        # A store that cannot is no reason to end a launch; one that is gone torch will complain about.
+        with suppress(Exception):
+            tell_restarts(store, self._round_id, known)
         workers = self._placed_workers(store, group_rank, group_world_size, spec)
-        told = told_restarts(store, self._round_id, known=known, most=self._session.decider.restarts_allowed)
+        with suppress(Exception):
+            allowed = self._session.decider.restarts_allowed
+            told = told_restarts(store, self._round_id, known=known, most=allowed)
         if told > known:
             self._session.restarts_told(told)
             self._remaining_restarts = max(0, min(self._remaining_restarts, spec.max_restarts - told))
