@@ -261,6 +261,26 @@ def test_who_cannot_be_looked_at_for_long_is_told_so(watching: Watching) -> None
     assert incident(watching.run()) is None
 
 
+@pytest.mark.parametrize("breaks", [False, True])
+def test_who_is_answered_may_ask_again_at_once(watching: Watching, breaks: bool) -> None:
+    asked = watching.on_demand.ask
+
+    def ask_again(answer: Diagnosis | NotLookedError) -> None:
+        watching.answers.append(answer)
+        watching.evidence.breaks = False
+        asked(watching.answers.append)
+
+    watching.evidence.breaks = breaks
+    asked(ask_again)
+    watching.take_in()
+    for seconds in (0.1, INTERVAL, INTERVAL, INTERVAL):
+        watching.tick(seconds)
+        watching.take_in()
+    assert isinstance(watching.answers[0], NotLookedError) is breaks
+    assert incident(watching.answers[1]) is None
+    assert not watching.on_demand.is_looking
+
+
 def test_without_workers_there_is_nothing_to_look_at(watching: Watching) -> None:
     watching.on_demand.end()
     watching.ask()

@@ -72,8 +72,9 @@ class Standing:
 class _Asked:
     """What was asked for, and what has been seen so far."""
 
-    def __init__(self, answer: Answer, now: float) -> None:
+    def __init__(self, answer: Answer, now: float, over: Callable[[], None]) -> None:
         self._answer = answer
+        self._over = over
         self._unanswered = threading.Lock()
         self.until = now + START_TIMEOUT
         self.not_before = now
@@ -82,8 +83,9 @@ class _Asked:
         self.is_looking = False
 
     def answer(self, answer: Diagnosis | NotLookedError) -> None:
-        """Answer; what comes after the first answer is void."""
+        """Answer; what comes after the first answer is void. Whoever has it may ask again at once."""
         if self._unanswered.acquire(blocking=False):
+            self._over()
             self._answer(answer)
 
 
@@ -186,7 +188,7 @@ class OnDemand:
             self._collector.put(lambda: self._job(asked, lambda: take(asked, *workers, seen)))
 
     def _take(self, answer: Answer) -> None:
-        self._asked = _Asked(answer, time.monotonic())
+        self._asked = _Asked(answer, time.monotonic(), self._one.release)
         if self._is_over:
             self._refuse(NotLookedError("unavailable", "the agent ends"))
         elif self._workers is None:
@@ -200,7 +202,6 @@ class OnDemand:
     def _over(self, asked: _Asked) -> None:
         if self._asked is asked:
             self._asked = None
-            self._one.release()
 
     # The collector's thread.
 
