@@ -44,6 +44,7 @@ def test_a_round_that_is_left_leaves_no_thread_descriptor_or_store() -> None:
         collector=Collector(),
         post=lambda message: message(),
         ended=dict,
+        known=lambda: None,
         published=lambda *_: None,
         ruled=lambda _: None,
         say=lambda _: None,

@@ -1,4 +1,4 @@
-"""How often a job was restarted, told where nodes meet, over torch's own store."""
+"""What nodes tell each other where they meet, over torch's own store: their restarts, and the job's token."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # re-exported from torch._C
 
 from rankscope.agent.rendezvous.restarts import tell_restarts, told_restarts
+from rankscope.agent.rendezvous.shared_token import tell_token, told_token
 
 
 @pytest.fixture
@@ -25,3 +26,17 @@ def test_the_largest_count_of_a_round_holds_and_no_other_round_s(store: TCPStore
 def test_more_than_are_allowed_are_not_looked_for(store: TCPStore) -> None:
     tell_restarts(store, "one", 9)
     assert told_restarts(store, "one", known=0, most=3) == 0
+
+
+def test_the_token_that_is_told_first_holds(store: TCPStore) -> None:
+    assert told_token(store, "one") == ""
+    for token in ("", "first", "second"):
+        tell_token(store, "one", token, is_settled=False)
+    assert told_token(store, "one") == "first"
+    assert told_token(store, "two") == ""
+
+
+def test_a_token_that_nodes_agreed_on_before_holds_whoever_comes_new(store: TCPStore) -> None:
+    tell_token(store, "one", "of-the-new-one", is_settled=False)
+    tell_token(store, "one", "of-the-others", is_settled=True)
+    assert told_token(store, "one") == "of-the-others"

@@ -119,6 +119,60 @@ def test_a_named_file_that_has_gone_since_is_said_and_opens_nothing(agent: Agent
     assert agent.said == [f"no token: there is no file {tmp_path / 'gone'}"]
 
 
+def test_the_token_that_nodes_agree_on_is_served_and_kept_as_private_as_the_own_one(agent: Agent) -> None:
+    api = agent.start()
+    assert (api.token, api.is_settled) == ((agent.job / "token").read_text().strip(), False)
+    control = agent.offer.control if agent.offer else ""
+    api.agreed(OF_A_USER)
+    assert (api.token, api.is_settled) == (OF_A_USER, True)
+    assert (agent.job / "token").read_text().strip() == OF_A_USER
+    assert (agent.job / "token").stat().st_mode & 0o777 == 0o600
+    assert agent.offer is not None
+    assert (agent.offer.token, agent.offer.control) == (OF_A_USER, control)
+    assert OF_A_USER not in "".join(agent.said)
+    assert [one.name for one in agent.job.iterdir()] == ["token"]
+
+
+def test_the_own_token_may_be_the_one_that_is_agreed_on(agent: Agent) -> None:
+    api = agent.start()
+    settled = [api.is_settled]
+    for token in ("", api.token):
+        api.agreed(token)
+        settled.append(api.is_settled)
+    assert settled == [False, False, True]
+    assert agent.said == []
+
+
+def test_what_the_user_gave_holds_whatever_others_have(agent: Agent, tmp_path: Path) -> None:
+    given = tmp_path / "given"
+    given.write_text(OF_A_USER)
+    api = agent.start(given=str(given))
+    assert api.is_settled
+    api.agreed("another-token-0123456789")
+    assert api.token == OF_A_USER
+    assert given.read_text() == OF_A_USER
+
+
+def test_what_is_no_token_is_not_agreed_on(agent: Agent) -> None:
+    api = agent.start()
+    own = api.token
+    api.agreed("short")
+    assert (api.token, api.is_settled) == (own, False)
+    assert "short" not in "".join(agent.said)
+
+
+def test_a_token_that_the_job_folder_cannot_keep_is_kept_beside_the_agent(agent: Agent) -> None:
+    api = agent.start()
+    (agent.job / "token").unlink()
+    agent.job.rmdir()
+    agent.job.write_text("no folder")
+    api.agreed(OF_A_USER)
+    assert api.token_file == str(agent.runtime / "token")
+    assert (agent.runtime / "token").read_text().strip() == OF_A_USER
+    assert agent.offer is not None
+    assert agent.offer.token_file == api.token_file
+
+
 def test_without_a_control_socket_the_records_are_served_all_the_same(agent: Agent) -> None:
     with socket.socket(socket.AF_UNIX) as taken:
         taken.bind(str(agent.runtime / "control"))

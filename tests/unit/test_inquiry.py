@@ -13,6 +13,7 @@ from tests.rules_factory import loading, waiting
 
 from rankscope.agent.watching.collector import Collector
 from rankscope.agent.watching.inquiry import Inquiry
+from rankscope.agent.watching.joint import JointInquiry
 from rankscope.agent.watching.questions import Question
 from rankscope.agent.watching.reporter import Reporter
 from rankscope.agent.workers.model import Launch, WorkerRef
@@ -65,6 +66,8 @@ class Others:
     is_judged: bool = False
     named: tuple[str, int] = ("here", 0)
     questions: list[Question] = field(default_factory=list[Question])
+
+    opening = JointInquiry.opening
 
     def ask(self, question: Question) -> bool:
         self.questions.append(question)

@@ -12,12 +12,13 @@ from msgspec.structs import replace
 from tests.classify_factory import a_job, judge
 from tests.rules_factory import loading, waiting
 
-from rankscope.agent.evidence.taker import EvidenceTaker
+from rankscope.agent.evidence.taker import EvidenceTaker, Incident
 from rankscope.agent.nodes.driver import NodeDriver
 from rankscope.agent.nodes.events import Alone as IsAlone
 from rankscope.agent.nodes.events import (
     Event,
     Follow,
+    Judge,
     Learn,
     Look,
     LookTaken,
@@ -39,6 +40,8 @@ from rankscope.diag.model import Decision, Diagnosis, JobSnapshot
 ME = Member(0, 2, "here", (0, 1))
 MINE = Opening("mine", 0, "here", "no progress for 8 s", 0.0, silent=8.0)
 THEIRS = Opening("theirs", 1, "there", "no progress for 9 s", 0.0, silent=9.0)
+WISH = Opening("wish", 0, "here", "an analysis was asked for", 0.0, asked=True)
+THEIR_WISH = Opening("their-wish", 1, "there", "an analysis was asked for", 0.0, asked=True)
 RESTART = Decision("restart", "it hangs", "now", "mine", culprits=(0,))
 
 
@@ -70,6 +73,11 @@ class Evidence:
     """Looks that are made; what is adopted."""
 
     adopted: list[Diagnosis] = field(default_factory=list[Diagnosis])
+    known: list[Diagnosis | None] = field(default_factory=list[Diagnosis | None])
+
+    def judge_asked(self, incident: Incident, *, known: Diagnosis | None, **_called: object) -> Diagnosis:
+        self.known.append(known)
+        return found(incident.id)
 
     def snapshot(self, *_workers: object, **_limits: object) -> JobSnapshot:
         return JobSnapshot("run-7", 1.0, 4, ())
@@ -79,6 +87,8 @@ class Evidence:
 
     def adopt(self, diagnosis: Diagnosis, _a: object, _b: object) -> None:
         self.adopted.append(diagnosis)
+
+    adopt_asked = adopt
 
 
 class Jobs(Collector):
@@ -103,11 +113,13 @@ class Agent:
         self.evidence = Evidence()
         self.drivers: list[Driver] = []
         self.jobs_wait: list[Callable[[], None]] | None = None
+        self.known: Diagnosis | None = None
         self.joint = JointInquiry(
             evidence=cast("EvidenceTaker", self.evidence),
             collector=Jobs(self),
             post=lambda message: message(),
             ended=dict,
+            known=lambda: self.known,
             published=lambda opening, diagnosis, silent: self.tell(
                 "published", (opening.incident, diagnosis.incident, round(silent))
             ),
@@ -138,6 +150,16 @@ class Agent:
                 judged=lambda one: self.tell("judged", one.incident),
                 goes_on=lambda reason: self.tell("goes on", reason),
                 here=lambda: self.tell("here"),
+            )
+        )
+
+    def wishes(self, opening: Opening = WISH) -> bool:
+        return self.joint.wish(
+            Question(
+                opening,
+                judged=lambda one: self.tell("granted", one.incident),
+                goes_on=lambda reason: self.tell("again", reason),
+                here=lambda: self.tell("alone"),
             )
         )
 
@@ -367,3 +389,93 @@ def test_what_cannot_wait_for_the_others_is_judged_here(agent: Agent) -> None:
     assert agent.heard() == [("here", None)]
     agent.joint.give_up_asking()
     assert agent.heard() == []
+
+
+def test_who_wants_to_know_gets_the_verdict_of_all_nodes_and_nobody_else_hears_of_it(agent: Agent) -> None:
+    assert agent.wishes()
+    agent.is_asked(WISH)
+    assert not agent.joint.is_open  # nothing will be ruled about anybody's workers
+    agent.joint.tick(time.monotonic(), 5, works=True)
+    assert agent.driver.of(Progressed) == []  # a job that goes on is looked at all the same
+    agent.learns(WISH)
+    assert not agent.joint.is_judged
+    assert not agent.proposes()
+    assert agent.heard() == [("granted", "wish")]
+    assert [one.incident for one in agent.evidence.adopted] == ["wish"]
+    (closed,) = agent.driver.of(Proposed)
+    assert closed.ruling.decision is None
+    agent.follows()
+    assert agent.heard() == []
+
+
+def test_what_another_node_wanted_to_know_is_not_told_here(agent: Agent) -> None:
+    agent.is_asked(THEIR_WISH)
+    agent.learns(THEIR_WISH)
+    agent.follows()
+    assert agent.told == []
+    assert agent.evidence.adopted == []
+
+
+def test_a_suspicion_ends_what_somebody_wanted_to_know_and_is_asked_then(agent: Agent) -> None:
+    agent.is_asked(THEIR_WISH)
+    agent.asks()
+    assert agent.driver.of(Suspected) == []
+    assert len(agent.driver.of(Progressed)) == 1
+    agent.follows(goes_on=True)
+    assert [one.opening for one in agent.driver.of(Suspected)] == [MINE]
+    agent.is_asked()
+    agent.learns()
+    assert agent.heard() == [("judged", "mine")]
+
+
+def test_a_suspicion_that_met_a_wish_on_its_way_does_not_become_one(agent: Agent) -> None:
+    agent.asks()
+    agent.is_asked(THEIR_WISH)  # that was opened first
+    agent.learns(THEIR_WISH, "Healthy")
+    assert agent.heard() == []
+    agent.follows()
+    assert [one.opening for one in agent.driver.of(Suspected)] == [MINE, MINE]
+
+
+def test_a_suspicion_answers_a_wish_too_and_is_published(agent: Agent) -> None:
+    agent.wishes()
+    agent.is_asked(THEIRS)
+    agent.learns(THEIRS)
+    assert agent.heard() == [("granted", "theirs"), ("published", ("theirs", "theirs", 9))]
+    assert [one.incident for one in agent.evidence.adopted] == ["theirs"]
+
+
+def test_a_wish_that_ends_without_a_verdict_may_be_made_again(agent: Agent) -> None:
+    agent.wishes()
+    agent.is_asked(WISH)
+    agent.follows(goes_on=True)
+    assert agent.heard() == [("again", "because")]
+
+
+def test_where_others_do_not_answer_who_wants_to_know_is_told_what_is_seen_here(agent: Agent) -> None:
+    agent.wishes()
+    agent.driver.part.alone(IsAlone("no answer for 10 s"))
+    assert agent.heard() == [("alone", None)]
+    agent.wishes()
+    agent.joint.tick(time.monotonic() + 39, 0, works=False)
+    assert agent.heard() == []
+    agent.joint.tick(time.monotonic() + 41, 0, works=False)
+    assert agent.heard() == [("alone", None)]
+
+
+def test_who_leads_knows_what_was_told_of_the_present_silence(agent: Agent) -> None:
+    def led() -> Diagnosis | None:
+        agent.is_asked(WISH)
+        agent.driver.part.judge(Judge(WISH, (), (), (), ()))
+        return agent.evidence.known[-1]
+
+    assert led() is None
+    agent.learns(WISH)
+    told = led()
+    assert told is not None
+    assert told.incident == "wish"
+    agent.known = found("published")
+    assert led() == agent.known
+    agent.known = None
+    agent.joint.tick(time.monotonic(), 1, works=False)
+    assert led() is None  # it has moved since

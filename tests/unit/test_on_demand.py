@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import pytest
@@ -18,7 +19,9 @@ from rankscope.agent.evidence.taker import EvidenceTaker, Incident
 from rankscope.agent.observing.observer import Observer
 from rankscope.agent.records.folder import Records
 from rankscope.agent.watching.collector import Collector
+from rankscope.agent.watching.joint import JointInquiry
 from rankscope.agent.watching.on_demand import START_TIMEOUT, NotLookedError, OnDemand, Standing
+from rankscope.agent.watching.questions import Question
 from rankscope.agent.workers.model import Launch
 from rankscope.diag.look_times import INTERVAL
 from rankscope.diag.model import Diagnosis, ExitFacts, JobSnapshot
@@ -82,6 +85,21 @@ class Looks(EvidenceTaker):
         return [one.path.name for one in incident_folders(self.folder.incidents)]
 
 
+class Others:
+    """The other nodes of the job, which are asked where there are some."""
+
+    opening = JointInquiry.opening
+
+    def __init__(self) -> None:
+        self.is_here = self.is_judged = False
+        self.named = ("here", 0)
+        self.wished: list[Question] = []
+
+    def wish(self, question: Question) -> bool:
+        self.wished.append(question)
+        return True
+
+
 class Watching:
     """The watch thread, turn by turn."""
 
@@ -90,12 +108,14 @@ class Watching:
         self.messages: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self.answers: list[Diagnosis | NotLookedError] = []
         self.made = 0
+        self.others = Others()
         self.on_demand = OnDemand(
             evidence=self.evidence,
             collector=self.collector,
             post=self.messages.put,
             new_incident=self._new_incident,
             ended=dict,
+            joint=cast("JointInquiry", self.others),
         )
         self.now = time.monotonic()
         self.collector.start()
@@ -309,3 +329,53 @@ def test_a_look_that_fails_is_told_and_the_next_is_taken(watching: Watching) -> 
     assert why(watching.run()).startswith("failed: the analysis failed: ValueError")
     watching.evidence.breaks = False
     assert incident(watching.run()) is None
+
+
+def test_in_a_job_of_several_nodes_all_are_asked(watching: Watching) -> None:
+    watching.others.is_here = True
+    watching.ask()
+    watching.tick(0.1)
+    (question,) = watching.others.wished
+    assert question.opening.asked
+    assert question.opening.silent == 100.0
+    watching.tick(INTERVAL)
+    watching.take_in()
+    assert (len(watching.others.wished), watching.evidence.taken) == (1, [])
+    question.judged(HUNG)
+    assert watching.answers == [HUNG]
+    assert not watching.on_demand.is_looking
+
+
+def test_what_came_between_is_waited_for_and_all_are_asked_again(watching: Watching) -> None:
+    watching.others.is_here = True
+    watching.ask()
+    watching.tick(0.1)
+    watching.others.wished[0].goes_on("node b suspects a hang, which comes first")
+    watching.tick(1.0, Standing(calm=False))
+    assert len(watching.others.wished) == 1
+    watching.tick(1.0)
+    assert len(watching.others.wished) == 2
+    watching.others.wished[1].goes_on("node b suspects a hang, which comes first")
+    watching.tick(START_TIMEOUT)
+    assert "unavailable: evidence of a suspicion comes first" in why(watching.answers[0])
+
+
+def test_of_a_suspicion_that_all_nodes_have_judged_the_verdict_is_the_answer(watching: Watching) -> None:
+    watching.others.is_here = watching.others.is_judged = True
+    watching.ask()
+    watching.tick(0.1, Standing(calm=True, silent=100.0, known=HUNG))
+    assert watching.answers == [HUNG]
+    assert watching.others.wished == []
+
+
+def test_where_the_others_do_not_answer_the_own_ranks_are_looked_at(watching: Watching) -> None:
+    watching.others.is_here = True
+    watching.ask()
+    watching.tick(0.1)
+    watching.others.wished[0].here()
+    for _ in range(2):
+        watching.tick(INTERVAL)
+        watching.take_in()
+    assert watching.evidence.taken == ["look", "look", "closer"]
+    assert incident(watching.answers[0]) is None
+    assert len(watching.others.wished) == 1

@@ -39,6 +39,7 @@ from rankscope.agent.ranks.assignment import agree_on_ranks, check_scheme
 from rankscope.agent.ranks.layout import Group, Torch, parse_scheme
 from rankscope.agent.ranks.nested import slots_for
 from rankscope.agent.rendezvous.restarts import tell_restarts, told_restarts
+from rankscope.agent.rendezvous.shared_token import tell_token, told_token
 from rankscope.agent.rendezvous.store import FreshStoreRendezvous
 from rankscope.agent.session import Session
 from rankscope.agent.workers.model import Launch, WorkerRef
@@ -158,10 +159,15 @@ class DiagElasticAgent(DecidedAgent):
         # A store that cannot is no reason to end a launch; one that is gone torch will complain about.
         with suppress(Exception):
             tell_restarts(store, self._round_id, known)
+        with suppress(Exception):
+            token, is_settled = self._session.services.token
+            tell_token(store, self._round_id, token, is_settled=is_settled)
         workers = self._placed_workers(store, group_rank, group_world_size, spec)
         with suppress(Exception):
             allowed = self._session.decider.restarts_allowed
             told = told_restarts(store, self._round_id, known=known, most=allowed)
+        with suppress(Exception):
+            self._session.services.token_agreed(told_token(store, self._round_id))
         if told > known:
             self._session.restarts_told(told)
             self._remaining_restarts = max(0, min(self._remaining_restarts, spec.max_restarts - told))

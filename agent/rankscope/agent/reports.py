@@ -68,6 +68,7 @@ class SessionReports(Announcer):
         command: what is trained, for the record.
         settings: what the user wants.
         nodes: ``MIN:MAX`` as asked for.
+        own_host: address at which other nodes of the job reach this one, ``""`` where there are none.
 
     Attributes:
         current: the workers of the current launch.
@@ -82,7 +83,15 @@ class SessionReports(Announcer):
         hangs: decides about hangs, and keeps what waits to be carried out.
     """
 
-    def __init__(self, *, run_id: str, command: Sequence[str], settings: Settings, nodes: str = "") -> None:
+    def __init__(
+        self,
+        *,
+        run_id: str,
+        command: Sequence[str],
+        settings: Settings,
+        nodes: str = "",
+        own_host: str = "",
+    ) -> None:
         # An agent that is itself a worker (a nested launch) must not pass its mark on to its ranks.
         os.environ.pop(environment.RANK_PID, None)
         self.run_id = run_id
@@ -91,7 +100,7 @@ class SessionReports(Announcer):
         self._log_lines = LogLines(self.console)
         self.records = Records(job_folder(run_id), self.console.once, shared=not nodes.endswith(":1"))
         self.folder = self.records.folder
-        self.services = Services(settings, self.console)
+        self.services = Services(settings, self.console, own_host=own_host)
         catalogue = found_catalogue(self.folder.path, say=self.console.once)
         self.evidence = EvidenceTaker(
             run_id,

@@ -39,6 +39,7 @@ class Session(SessionReports):
         command: what is trained, for the record.
         settings: what the user wants.
         nodes: ``MIN:MAX`` as asked for.
+        own_host: address at which other nodes of the job reach this one, ``""`` where there are none.
     """
 
     # Start and end.

@@ -16,6 +16,7 @@ from torch.distributed.launcher.api import LaunchConfig
 from rankscope.agent.launcher import Entrypoint, entrypoint_name, launch_agent
 from rankscope.agent.own_session import own_settings, watched
 from rankscope.agent.ranks.assignment import check_scheme
+from rankscope.agent.rendezvous.own_address import host_for_others
 from rankscope.agent.session import Session
 from rankscope.agent.settings.values import Settings
 from rankscope.agent.torchrun import agent_factory
@@ -49,7 +50,14 @@ def launch(
         nodes = f"{config.min_nodes}:{config.max_nodes}"
         wanted = settings or own_settings(config.max_restarts)
         check_scheme(wanted.rank_assignment, config.nproc_per_node)
-        with watched(Session(run_id=config.run_id, command=command, settings=wanted, nodes=nodes)) as session:
+        session = Session(
+            run_id=config.run_id,
+            command=command,
+            settings=wanted,
+            nodes=nodes,
+            own_host=host_for_others(config),
+        )
+        with watched(session):
             return launch_agent(
                 config,
                 entrypoint,

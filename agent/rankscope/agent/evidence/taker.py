@@ -151,14 +151,28 @@ class EvidenceTaker(Looker):
             self.store(Incident(incident, a, b))
         self._records.diagnosis(incident, diagnosis)
 
-    def judge_asked(self, incident: Incident, *, known: Diagnosis | None) -> Diagnosis:
+    def adopt_asked(self, diagnosis: Diagnosis, a: JobSnapshot | None, b: JobSnapshot | None) -> None:
+        """Store what a person has asked for here, unless it is well, or its incident lies here already."""
+        if diagnosis.incident is not None and not self._records.has_incident(diagnosis.incident):
+            self.adopt(diagnosis, a, b)
+
+    def judge_asked(
+        self,
+        incident: Incident,
+        *,
+        known: Diagnosis | None,
+        called: Callable[[Diagnosis], Diagnosis] | None = None,
+    ) -> Diagnosis:
         """Diagnose looks that a person asked for; stored is what is neither well nor told already.
 
         Args:
             incident: the looks.
             known: what is published of the present silence: whoever asks ten times makes no ten incidents.
+            called: gives the diagnosis its last form.
         """
         diagnosis = self._diagnose(incident)
+        if called is not None:
+            diagnosis = called(diagnosis)
         if diagnosis.verdict == "Healthy":
             return msgspec.structs.replace(diagnosis, incident=None)
         if known is not None and _what(known) == _what(diagnosis):

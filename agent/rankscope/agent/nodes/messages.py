@@ -41,6 +41,7 @@ class Opening(msgspec.Struct, frozen=True):
         time: unix time there, seconds.
         silent: for how long it saw no progress, seconds.
         overdue: whether that is ten times what working ranks are given.
+        asked: whether a person wants to know, and nobody suspects anything.
     """
 
     incident: str
@@ -50,6 +51,7 @@ class Opening(msgspec.Struct, frozen=True):
     time: float
     silent: float = 0.0
     overdue: bool = False
+    asked: bool = False
 
 
 class Lead(msgspec.Struct, frozen=True):

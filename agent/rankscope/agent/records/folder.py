@@ -185,6 +185,12 @@ class Records:
         path = self.incident(incident).snapshot_path("a")
         return self.usable and self._guard(lambda: found.append(path.is_file())) and found == [True]
 
+    def has_incident(self, incident: str) -> bool:
+        """Whether an incident lies here whole, of whichever agent."""
+        found: list[bool] = []
+        folder = self.incident(incident)
+        return self.usable and self._guard(lambda: found.append(folder.is_complete)) and found == [True]
+
     def is_stored(self, incident: str) -> bool:
         """Whether an incident is on disk, all of what was to be kept of it; looks at no disk."""
         return incident in self._stored

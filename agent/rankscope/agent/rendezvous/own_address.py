@@ -1,7 +1,8 @@
 """What a host whose own name does not resolve is called where nodes meet: by its address.
 
 torch asks for the host's own name, to see whether the endpoint is this host and to tell the others where it
-is, and fails where nobody knows that name. It must not know how nodes meet.
+is, and fails where nobody knows that name. By the same way it is found where other nodes reach this one. It
+must not know how nodes meet.
 """
 
 from __future__ import annotations
@@ -9,15 +10,45 @@ from __future__ import annotations
 import ipaddress
 import logging
 import socket
+from functools import partial
 from typing import Final
 
 import psutil
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
+from torch.distributed.launcher.api import LaunchConfig
+
+from rankscope.agent.bounded_call import TookTooLongError, within
 
 log = logging.getLogger(__name__)
 _ANY_PORT: Final = 9
 """Nothing is sent to it."""
+_LOOK_UP_SECONDS: Final = 2.0
+
+
+def host_for_others(config: LaunchConfig) -> str:
+    """The address at which other nodes of the job reach this one, ``""`` where there are none, or no such.
+
+    Args:
+        config: of the launch: ``--local-addr``, else where packets to the rendezvous leave from.
+    """
+    if config.max_nodes == 1:
+        return ""
+    look_up = partial(_outward, config.local_addr or "", config.rdzv_endpoint)
+    try:
+        return within(_LOOK_UP_SECONDS, look_up, name="rankscope-address")
+    except (TookTooLongError, ValueError):  # torch complains of such an endpoint itself
+        return ""
+
+
+def _outward(local: str, endpoint: str) -> str:
+    if local:
+        found = sorted(_resolved(local))
+    elif endpoint:
+        found = [_plain(_towards(parse_rendezvous_endpoint(endpoint, default_port=_ANY_PORT)[0]))]
+    else:
+        found = []
+    return next((one for one in found if one and not ipaddress.ip_address(one).is_loopback), "")
 
 
 def name_by_address(parameters: RendezvousParameters) -> None:

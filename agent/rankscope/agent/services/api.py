@@ -14,7 +14,7 @@ from rankscope.agent.bounded_call import TookTooLongError, within
 from rankscope.agent.control.listener import Answering, ControlListener
 from rankscope.agent.control.messages import SOCKET_NAME
 from rankscope.agent.health import HealthProcess
-from rankscope.agent.health.api.token import FILE_NAME, TokenError, job_token
+from rankscope.agent.health.api.token import FILE_NAME, TokenError, job_token, keep_token
 from rankscope.agent.health.offer import ApiOffer
 
 _READ_SECONDS: Final = 2.0
@@ -31,7 +31,8 @@ class Api:
         say: shows a line.
 
     Attributes:
-        token_file: where the token lies, ``""`` while there is none.
+        token: the secret, ``""`` while there is none; token_file where it lies.
+        is_settled: whether the token is the user's, or all nodes that met have it.
     """
 
     def __init__(self, runtime: Path, job_folder: Path, *, given: str, say: Callable[[str], None]) -> None:
@@ -40,7 +41,9 @@ class Api:
         self._given = given
         self._say = say
         self._listener: ControlListener | None = None
-        self.token_file = ""
+        self._offer: Callable[[str], None] | None = None
+        self.token = self.token_file = ""
+        self.is_settled = bool(given)
 
     def start(self, health: HealthProcess, node: str, answering: Answering) -> None:
         """Listen, have a token, and give the server what it needs.
@@ -50,20 +53,51 @@ class Api:
             node: name of this agent's folder.
             answering: answers on the control socket.
         """
-        token = self._token()
-        if token:
+        self.token = self._token()
+        if self.token:
             control = self._listen(answering)
-            health.offer(
-                ApiOffer(
-                    job_folder=str(self._job_folder),
-                    node=node,
-                    token=token,
-                    control=control,
-                    token_file=self.token_file,
+
+            def offer(token: str) -> None:
+                health.offer(
+                    ApiOffer(
+                        job_folder=str(self._job_folder),
+                        node=node,
+                        token=token,
+                        control=control,
+                        token_file=self.token_file,
+                    )
                 )
-            )
+
+            offer(self.token)
+            self._offer = offer
         if health.api_trouble:
             self._say(f"{health.api_trouble}; the health server has its open paths only")
+
+    def agreed(self, token: str) -> None:
+        """All nodes that have met have this token: it is this one's from now on, unless the user gave one."""
+        offer = self._offer
+        if self._given or not token or offer is None:
+            return
+        if token != self.token:
+            if not self._kept(token):
+                return
+            self.token = token
+            offer(token)
+            self._say(f"the job's token is that of its other nodes now (in {self.token_file})")
+        self.is_settled = True
+
+    def _kept(self, token: str) -> bool:
+        """Whether there is a file that has it now."""
+        for path in dict.fromkeys((self.token_file, str(self._runtime / FILE_NAME))):
+            keep = partial(keep_token, Path(path), token)
+            try:
+                within(_READ_SECONDS, keep, name="rankscope-token")
+            except (TokenError, TookTooLongError) as error:
+                self._say(f"the token of the job's other nodes cannot be kept in {path}: {error}")
+            else:
+                self.token_file = path
+                return True
+        return False
 
     def close(self) -> None:
         """End the control socket."""

@@ -34,6 +34,7 @@ class Services:
 
     Args:
         settings: port and host of the health server.
+        own_host: address at which other nodes of the job reach this one, ``""`` where there are none.
         console: gets one line for each service that cannot be had.
 
     Attributes:
@@ -41,8 +42,9 @@ class Services:
         logs: log capture, ``None`` when it is off.
     """
 
-    def __init__(self, settings: Settings, console: Console) -> None:
+    def __init__(self, settings: Settings, console: Console, *, own_host: str = "") -> None:
         self._settings = settings
+        self._own_host = own_host
         self._console = console
         self._runtime = self._make_folder()
         self._folder = self._runtime.path if self._runtime is not None else None
@@ -73,7 +75,10 @@ class Services:
         try:
             self._status = StatusWriter(path)
             self._health = HealthProcess(
-                path, self._settings.diag_host or None, self._settings.diag_port or 0
+                path,
+                self._settings.diag_host or None,
+                self._settings.diag_port or 0,
+                api_host=self._own_host or None,
             )
             self._health.begin()
         except (HealthError, OSError) as error:
@@ -257,6 +262,16 @@ class Services:
     def token_file(self) -> str:
         """Where the token lies that opens it, ``""`` when there is none."""
         return self._api.token_file if self._api is not None else ""
+
+    @property
+    def token(self) -> tuple[str, bool]:
+        """The token, ``""`` for none, and whether it is settled for all nodes."""
+        return (self._api.token, self._api.is_settled) if self._api is not None else ("", False)
+
+    def token_agreed(self, token: str) -> None:
+        """Nodes have met, and this is the job's token."""
+        if self._api is not None:
+            self._api.agreed(token)
 
     def phase(self, name: Phase, seconds: float | None) -> None:
         """Enter a phase; ``seconds`` is its own deadline."""

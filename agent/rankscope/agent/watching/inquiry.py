@@ -199,7 +199,9 @@ class Inquiry:
         )
         self.asking = True
         question = Question(
-            self._opening(confirmed.reason, incident.silent_seconds or 0.0, overdue=confirmed.overdue),
+            self._joint.opening(
+                self.incident, confirmed.reason, incident.silent_seconds or 0.0, overdue=confirmed.overdue
+            ),
             judged=self._in_this_cycle(lambda found: self._judged(found, confirmed)),
             goes_on=self._in_this_cycle(lambda reason: self._goes_on(reason, confirmed)),
             here=lambda: self._judge_here(incident, confirmed),
@@ -207,10 +209,6 @@ class Inquiry:
         # A worker's own timer asks for a signal to that worker: evidence of it is enough, and must be quick.
         if confirmed.clock == "timer" or not self._joint.ask(question):
             self._judge_here(incident, confirmed)
-
-    def _opening(self, reason: str, silent: float, *, overdue: bool = False) -> Opening:
-        node, rank = self._joint.named
-        return Opening(self.incident, rank, node, reason, time.time(), round(silent, 3), overdue)
 
     def _in_this_cycle(self, message: Callable[[T], None]) -> Callable[[T], None]:
         cycle = self._cycle
@@ -265,7 +263,7 @@ class Inquiry:
             return
         if self._joint.is_here and not self._joint.is_judged:
             question = Question(
-                self._opening(f"no progress for {due.gap:.0f} s", due.gap),
+                self._joint.opening(self.incident, f"no progress for {due.gap:.0f} s", due.gap),
                 judged=self._in_this_cycle(self._judged_again),
                 goes_on=self._in_this_cycle(lambda _reason: self._tell(Postponed())),
                 here=lambda: self._report_due(due),

@@ -28,12 +28,16 @@ from rankscope.diag.model import Decision, Diagnosis, ExitFacts
 
 _PATIENCE: Final = 90.0
 """Seconds for the job's verdict; then this agent judges what it sees itself."""
+_WISH_PATIENCE: Final = 40.0
+"""The same where a person waits for it."""
 _LEAVE_TIMEOUT: Final = 0.5
 _ENDING: Final = ("restart", "isolate", "fail")
 _PROGRESS: Final = "node {} goes on"
 _WORKS: Final = "ranks on node {} work, and are given more time"
 _WELL: Final = "nothing is wrong with the job"
 _ANEW: Final = "it is gone over again"
+_FIRST: Final = "node {} suspects a hang, which comes first"
+_ANSWERED: Final = "somebody wanted to know, and does"
 
 
 class JointInquiry:
@@ -44,6 +48,7 @@ class JointInquiry:
         collector: does the jobs.
         post: runs a function in the watch thread.
         ended: ranks that have ended, and how.
+        known: what is published of the present silence, if anything is.
         published: is told a verdict that nobody here has asked for, and for how long there was no progress.
         ruled: is told a ruling with a decision that another node has proposed.
         say: shows a line.
@@ -57,19 +62,22 @@ class JointInquiry:
         collector: Collector,
         post: Callable[[Callable[[], None]], None],
         ended: Callable[[], dict[int, ExitFacts]],
+        known: Callable[[], Diagnosis | None],
         published: Callable[[Opening, Diagnosis, float], None],
         ruled: Callable[[Ruling], None],
         say: Callable[[str], None],
         make_driver: Callable[[Member, Callable[[], Store], WholeJob], NodeDriver] = NodeDriver,
     ) -> None:
         self._make_driver = make_driver
-        self._looks = JointLooks(evidence, ended)
+        self._known = known
+        self._looks = JointLooks(evidence, ended, self._told)
         self._collector = collector
         self._post = post
         self._published = published
         self._ruled = ruled
         self._say = say
         self._moves = 0
+        self._answered: tuple[Diagnosis, int] | None = None
         self._meeting: Meeting | None = None
         self._driver: NodeDriver | None = None
         self._part: WholeJob | None = None
@@ -77,6 +85,7 @@ class JointInquiry:
 
     def _forget(self) -> None:
         self._asked: AskedQuestion | None = None
+        self._wished: AskedQuestion | None = None
         self._proposal: tuple[Proposal, float] | None = None
         self._open: OpenIncident | None = None
 
@@ -106,11 +115,12 @@ class JointInquiry:
 
     def begin(self, launch: Launch, observer: Observer) -> None:
         """New workers run."""
+        self._answered = None
         self._looks.workers = launch, observer
 
     def end(self) -> None:
         """The workers are being stopped, or have ended; others may still ask how."""
-        self._asked = self._proposal = None
+        self._asked = self._wished = self._proposal = None
         self._looks.workers = None
 
     # What the watch asks.
@@ -122,24 +132,52 @@ class JointInquiry:
 
     @property
     def is_open(self) -> bool:
-        """Whether an incident of the job is open (any thread)."""
-        return self._open is not None
+        """Whether a suspicion of the job is open (any thread)."""
+        return (opened := self._open) is not None and not opened.asked
 
     @property
     def is_judged(self) -> bool:
-        """Whether the open incident has a verdict, so that something can be proposed."""
-        return self._open is not None and self._open.is_judged
+        """Whether the open suspicion has a verdict, so that something can be proposed."""
+        return self._open is not None and self._open.is_judged and not self._open.asked
+
+    def opening(
+        self, incident: str, reason: str, silent: float, *, overdue: bool = False, asked: bool = False
+    ) -> Opening:
+        """What this agent opens an incident with."""
+        node, rank = self.named
+        return Opening(incident, rank, node, reason, time.time(), round(silent, 3), overdue, asked)
 
     def ask(self, question: Question) -> bool:
         """Ask for the verdict of the whole job; ``False`` where nobody can be asked."""
         if self._driver is None:
             return False
         self._asked = AskedQuestion(question, time.monotonic() + _PATIENCE)
-        if self.is_judged:
+        if self._open is not None and self._open.asked:
+            self._put_first(self._asked)
+        elif self.is_judged:
             self._rule(_ANEW)  # looks are taken anew once that is closed
         else:
             self._send(self._asked)
         return True
+
+    def wish(self, question: Question) -> bool:
+        """Ask because a person does: the answer is told to nobody else, and a suspicion goes before it."""
+        if self._driver is None:
+            return False
+        self._wished = AskedQuestion(question, time.monotonic() + _WISH_PATIENCE)
+        self._send(self._wished)
+        return True
+
+    def _put_first(self, asked: AskedQuestion) -> None:
+        """End what a person has asked for: a suspicion is sent once that is closed."""
+        asked.is_sent = False
+        if self._driver is not None:
+            self._driver.tell(Progressed(time.monotonic(), _FIRST.format(self.named[0])))
+
+    def _told(self) -> Diagnosis | None:
+        """What is known of the present silence; also where a person has asked before (any thread)."""
+        answered = self._answered
+        return self._known() or (answered[0] if answered and answered[1] == self._moves else None)
 
     def propose(self, proposal: Proposal) -> bool:
         """Propose what to do about the open incident; ``False`` where nobody need be asked."""
@@ -160,10 +198,12 @@ class JointInquiry:
         self._moves = moves
         if self._asked is not None and now > self._asked.until:
             self._judge_here()
+        if self._wished is not None and now > self._wished.until:
+            self._look_here()
         if self._proposal is not None and now > self._proposal[1]:
             self._act_alone()
         opened = self._open
-        if self._driver is None or opened is None:
+        if self._driver is None or opened is None or opened.asked:
             return
         if moves != opened.moves or (works and not opened.is_said_to_work):
             opened.moves, opened.is_said_to_work = moves, works
@@ -195,6 +235,11 @@ class JointInquiry:
         if asked is not None:
             asked.question.here()
 
+    def _look_here(self) -> None:
+        wished, self._wished = self._wished, None
+        if wished is not None:
+            wished.question.here()
+
     def _act_alone(self) -> None:
         proposal, self._proposal = self._proposal, None
         if proposal is not None:
@@ -221,9 +266,12 @@ class JointInquiry:
     # What the protocol tells (the watch thread).
 
     def _opened(self, opening: Opening) -> None:
-        self._open = OpenIncident(opening.incident, time.monotonic(), self._moves)
+        self._open = OpenIncident(opening.incident, time.monotonic(), self._moves, opening.asked)
         asked = self._asked
-        if asked is None or asked.question.opening.incident != opening.incident:
+        if opening.asked:
+            if asked is not None:
+                self._put_first(asked)
+        elif asked is None or asked.question.opening.incident != opening.incident:
             self._say(
                 f"{opening.node} suspects a hang ({opening.reason}): the ranks of all nodes are looked at"
             )
@@ -232,9 +280,14 @@ class JointInquiry:
         self, opening: Opening, found: Diagnosis, here: Callable[[Callable[[], None]], None]
     ) -> None:
         now = time.monotonic()
-        self._open = self._open or OpenIncident(opening.incident, now, self._moves)
+        self._open = self._open or OpenIncident(opening.incident, now, self._moves, opening.asked)
         self._open.is_judged = True
         silent = opening.silent + now - self._open.since
+        self._grant(opening, found, here)
+        if opening.asked:
+            self._answered = (found, self._moves) if found.incident else None
+            self._rule(_ANSWERED)
+            return
         if found.verdict == "Healthy":
             self._rule(_WELL)
         asked = self._asked
@@ -252,6 +305,20 @@ class JointInquiry:
 
         self._collector.put(keep)
 
+    def _grant(self, opening: Opening, found: Diagnosis, here: Callable[[Callable[[], None]], None]) -> None:
+        """Answer a person; what is new of it is stored where it was asked for."""
+        wished = self._wished
+        if wished is None:
+            return
+        self._wished = None
+
+        def keep() -> None:
+            if opening.asked:
+                self._looks.keep_asked(found)
+            here(partial(wished.question.judged, found))
+
+        self._collector.put(keep)
+
     def _followed(self, ruling: Ruling) -> None:
         self._open = None
         self._looks.forget()
@@ -263,6 +330,9 @@ class JointInquiry:
         elif proposal is not None:
             proposal[0].postpone()
         self._go_on_asking(ruling)
+        wished, self._wished = self._wished, None
+        if wished is not None:
+            wished.question.goes_on(ruling.reason)
 
     def _go_on_asking(self, ruling: Ruling) -> None:
         asked = self._asked
@@ -283,6 +353,7 @@ class JointInquiry:
         if self._asked is not None or self._proposal is not None:
             self._say(f"{reason}: this node acts on what it sees itself")
         self._judge_here()
+        self._look_here()
         self._act_alone()
 
 

@@ -29,14 +29,21 @@ class JointLooks:
     Args:
         evidence: takes and judges snapshots.
         ended: ranks that have ended, and how.
+        known: what is told of the present silence, if anything is.
 
     Attributes:
         workers: those that run, ``None`` where none do.
     """
 
-    def __init__(self, evidence: EvidenceTaker, ended: Callable[[], dict[int, ExitFacts]]) -> None:
+    def __init__(
+        self,
+        evidence: EvidenceTaker,
+        ended: Callable[[], dict[int, ExitFacts]],
+        known: Callable[[], Diagnosis | None],
+    ) -> None:
         self._evidence = evidence
         self._ended = ended
+        self._known = known
         self.workers: tuple[Launch, Observer] | None = None
         self._looks: dict[Which, JobSnapshot] = {}
         self._judged: Diagnosis | None = None
@@ -73,12 +80,19 @@ class JointLooks:
 
         silent = opening.silent or None
         incident = Incident(opening.incident, a, b, silent, overdue=opening.overdue)
-        self._judged = self._evidence.judge(incident, called=with_told)
+        if opening.asked:
+            self._judged = self._evidence.judge_asked(incident, known=self._known(), called=with_told)
+        else:
+            self._judged = self._evidence.judge(incident, called=with_told)
         return self._judged
 
     def forget(self) -> None:
         """The incident is over: what was seen is not needed any more."""
         self._looks = {}
+
+    def keep_asked(self, found: Diagnosis) -> None:
+        """Store what a person has asked for here, with the own looks, where that is not done yet."""
+        self._evidence.adopt_asked(found, self._looks.get("a"), self._looks.get("b"))
 
     def keep(self, found: Diagnosis) -> None:
         """Store the job's verdict with the own looks, unless it is this agent's own, or all is well."""

@@ -1,5 +1,6 @@
 """Looks at the ranks because somebody asks: a pair of snapshots now, judged, and nothing done about it.
 
+Where the job has several nodes they are all asked; if that comes to nothing, the own ranks are looked at.
 Lives in the watch thread; looks and judgement are jobs of the collector's, each put only while no suspicion
 is open, so that evidence of a hang goes first. It must not know who asks, nor how the answer travels.
 """
@@ -18,6 +19,8 @@ from rankscope.agent.evidence.looker import Samples
 from rankscope.agent.evidence.taker import EvidenceTaker, Incident
 from rankscope.agent.observing.observer import Observer
 from rankscope.agent.watching.collector import Collector
+from rankscope.agent.watching.joint import JointInquiry
+from rankscope.agent.watching.questions import Question
 from rankscope.agent.workers.model import Launch
 from rankscope.diag.look_times import INTERVAL
 from rankscope.diag.model import Diagnosis, ExitFacts, JobSnapshot
@@ -81,6 +84,7 @@ class _Asked:
         self.first: JobSnapshot | None = None
         self.samples = Samples()
         self.is_looking = False
+        self.is_alone = False
 
     def answer(self, answer: Diagnosis | NotLookedError) -> None:
         """Answer; what comes after the first answer is void. Whoever has it may ask again at once."""
@@ -98,6 +102,7 @@ class OnDemand:
         post: runs a function in the watch thread.
         new_incident: makes an incident's id.
         ended: ranks that have ended, and how.
+        joint: asks the other nodes of the job, where there are some.
     """
 
     def __init__(
@@ -108,8 +113,10 @@ class OnDemand:
         post: Callable[[Callable[[], None]], None],
         new_incident: Callable[[], str],
         ended: Callable[[], dict[int, ExitFacts]],
+        joint: JointInquiry,
     ) -> None:
         self._evidence = evidence
+        self._joint = joint
         self._collector = collector
         self._post = post
         self._new_incident = new_incident
@@ -184,8 +191,35 @@ class OnDemand:
         elif seen.calm:
             asked.is_looking = True
             self._give_way.clear()
+            if not asked.is_alone and self._ask_all(asked, seen):
+                return
             take = self._first if asked.first is None else self._second
             self._collector.put(lambda: self._job(asked, lambda: take(asked, *workers, seen)))
+
+    def _ask_all(self, asked: _Asked, seen: Standing) -> bool:
+        """Have all nodes look; ``False`` where there are no others."""
+        if not self._joint.is_here:
+            return False
+        if seen.known is not None and self._joint.is_judged:  # of all nodes, and none has moved since
+            self._judged(asked, seen.known)
+            return True
+        silent = seen.silent or 0.0
+        return self._joint.wish(
+            Question(
+                self._joint.opening(self._new_incident(), "an analysis was asked for", silent, asked=True),
+                judged=lambda found: self._judged(asked, found),
+                goes_on=lambda _reason: self._again(asked),
+                here=lambda: self._go_alone(asked),
+            )
+        )
+
+    def _judged(self, asked: _Asked, found: Diagnosis) -> None:
+        self._over(asked)
+        asked.answer(found)
+
+    def _go_alone(self, asked: _Asked) -> None:
+        asked.is_alone = True
+        self._again(asked)
 
     def _take(self, answer: Answer) -> None:
         self._asked = _Asked(answer, time.monotonic(), self._one.release)

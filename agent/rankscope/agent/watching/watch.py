@@ -96,6 +96,7 @@ class Watch:
             collector=self._collector,
             post=self._post,
             ended=self.ended,
+            known=lambda: self._inquiry.published,
             published=self._judged_for_all,
             ruled=self._ruled_for_all,
             say=reporter.tell,
@@ -125,6 +126,7 @@ class Watch:
             post=self._post,
             new_incident=new_incident,
             ended=self.ended,
+            joint=self._joint,
         )
         self.look_now = self._on_demand.ask
         self._signals: list[TimerSignal] = []

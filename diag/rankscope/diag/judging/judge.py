@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rankscope.diag.chosen import all_jobs, find_named, jobs_of_pids
+from rankscope.diag.chosen import NamedJob, all_jobs, find_named, jobs_of_pids
 from rankscope.diag.discover.found import FoundJob, FoundPids
 from rankscope.diag.dumps import Problem, read_jobs
 from rankscope.diag.dumps.find import STANDARD_INPUT
@@ -119,9 +119,18 @@ def _analyze_named(name: str, wanted: Wanted) -> Sequence[Judged]:
     found = find_named(name)
     if wanted.stored_first and found.folder is not None and incident_folders(found.folder.incidents):
         return _stored(found.folder, wanted)
+    if found.folder is not None and (of_all := _by_agents(found, wanted)) is not None:
+        return of_all
     if found.jobs or found.folder is None:
         return _analyze_all(FoundPids(found.jobs), wanted)
     return _stored(found.folder, wanted)
+
+
+def _by_agents(found: NamedJob, wanted: Wanted) -> Sequence[Judged] | None:
+    """What the agents of a job on several hosts find together, ``None`` where they are not to be asked."""
+    from rankscope.diag.remote.whole_job import judge_whole_job
+
+    return judge_whole_job(found, wanted)
 
 
 def _stored(folder: JobFolder, wanted: Wanted) -> Sequence[Judged]:

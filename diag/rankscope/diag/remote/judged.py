@@ -16,7 +16,7 @@ from rankscope.diag.remote.client import AgentClient, quoted, token_from
 _ANALYZE_SECONDS: Final = 90.0
 """That an agent may take: two looks, and what tools do not answer."""
 _STORED_SECONDS: Final = 30.0
-_MOVING: Final = frozenset({"running", "restarting"})
+MOVING: Final = frozenset({"running", "restarting"})
 
 
 class _Job(msgspec.Struct, frozen=True):
@@ -52,11 +52,37 @@ def judge_remote(url: str, wanted: Wanted) -> Sequence[Judged]:
     if wanted.all or wanted.incident:
         return _stored(client, wanted)
     job = client.get("/v1/job", _Job)
-    if job.phase not in _MOVING:
+    if job.phase not in MOVING:
         return _stored(client, wanted)
+    return [Judged(looked_at(client, wanted, job=job.job))]
+
+
+def agent_at(url: str, token_file: str | None, *, timeout: float) -> AgentClient | None:
+    """An agent that has workers to look at, ``None`` where it has none just now.
+
+    Args:
+        url: where it says it is.
+        token_file: file with the job's token, ``None``: the environment has it.
+        timeout: seconds that it may take to say so.
+
+    Raises:
+        UsageError: the token is missing or wrong.
+        RemoteError: no answer.
+    """
+    client = AgentClient(url, token_from(token_file), timeout=timeout)
+    return client if client.get("/v1/job", _Job).phase in MOVING else None
+
+
+def looked_at(client: AgentClient, wanted: Wanted, *, job: str) -> Diagnosis:
+    """Have a job looked at by an agent; in a job of several nodes it has all of them look.
+
+    Raises:
+        UsageError: the token is missing or wrong.
+        RemoteError: no answer, or a refusal.
+    """
     if wanted.say_begun is not None:
-        wanted.say_begun(f"job {job.job} is looked at by its agent at {url}")
-    return [Judged(client.post("/v1/analyze", Diagnosis, timeout=_ANALYZE_SECONDS))]
+        wanted.say_begun(f"job {job} is looked at by its agent at {client.url}")
+    return client.post("/v1/analyze", Diagnosis, timeout=_ANALYZE_SECONDS)
 
 
 def _refuse_local_flags(wanted: Wanted) -> None:

@@ -52,6 +52,24 @@ def job_token(path: Path, *, given: Path | None = None) -> str:
         raise TokenError(f"no token: {path}: {error.strerror or error}") from error
 
 
+def keep_token(path: Path, token: str) -> None:
+    """Put another node's token in the place of the own one.
+
+    Raises:
+        TokenError: it is none, or cannot be kept there.
+    """
+    if not is_token(token):
+        raise TokenError("no token: another node has told one that is none")
+    try:
+        beside = _written(path, token)
+        try:
+            beside.replace(path)
+        finally:
+            beside.unlink(missing_ok=True)
+    except OSError as error:
+        raise TokenError(f"no token: {path}: {error.strerror or error}") from error
+
+
 def read_token(path: Path) -> str:
     """A token that somebody else made.
 
@@ -71,17 +89,31 @@ def _make(path: Path) -> None:
         OSError: the folder cannot be written.
     """
     make_folders(path.parent)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    beside = _written(path, secrets.token_urlsafe(_BYTES))
     try:
-        with os.fdopen(fd, "w") as file:
-            file.write(secrets.token_urlsafe(_BYTES) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
         with contextlib.suppress(FileExistsError):
             _link(beside, path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def _written(path: Path, token: str) -> Path:
+    """A file beside ``path`` with the token in it.
+
+    Raises:
+        OSError: it cannot be written; then it is not there.
+    """
+    beside = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        with os.fdopen(fd, "w") as file:
+            file.write(token + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
+    return beside
 
 
 def _link(beside: Path, path: Path) -> None:
