@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from argparse import Namespace
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,10 +15,15 @@ import pytest
 from rankscope.agent.control.client import ControlClient
 from rankscope.agent.control.listener import Reply
 from rankscope.agent.control.messages import Request
-from rankscope.agent.health import HealthProcess
+from rankscope.agent.health import HealthError, HealthProcess
 from rankscope.agent.health.offer import ApiOffer, OfferReader, offer_path
+from rankscope.agent.services import running
 from rankscope.agent.services.api import Api, url_of
+from rankscope.agent.services.running import Services
+from rankscope.agent.settings.resolution import resolve
+from rankscope.agent.telling.console import Console
 
+OWN = "198.18.0.7"
 OF_A_USER = "a-token-of-the-user-0123456789"
 
 
@@ -190,3 +196,24 @@ def test_a_runtime_folder_that_is_gone_is_said(agent: Agent) -> None:
 
 def test_an_address_of_ipv6_is_written_as_urls_have_it() -> None:
     assert (url_of(("127.0.0.1", 1)), url_of(("::1", 2))) == ("http://127.0.0.1:1", "http://[::1]:2")
+
+
+@pytest.mark.parametrize(
+    ("diag_host", "expected"),
+    [("", OWN), ("0.0.0.0", OWN), (OWN, OWN), ("127.0.0.1", None), ("::1", None), ("localhost", None)],
+)
+def test_who_names_loopback_has_the_api_there_whatever_the_nodes(
+    diag_host: str, expected: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bound: list[object] = []
+
+    def start(_path: object, _host: object, _port: object, *, api_host: str | None) -> None:
+        bound.append(api_host)
+        raise HealthError("enough is known")
+
+    monkeypatch.setattr(running, "HealthProcess", start)
+    settings = resolve(Namespace(), {"RANKSCOPE_DIAG_HOST": diag_host})
+    services = Services(settings, Console(), own_host=OWN)
+    services.start_health()
+    services.close()
+    assert bound == [expected]

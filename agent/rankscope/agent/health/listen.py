@@ -86,6 +86,14 @@ def is_loopback(listener: socket.socket) -> bool:
         return False
 
 
+def names_loopback(host: str) -> bool:
+    """Whether a host that somebody named is this one alone; asks no name service."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def own_names(*listeners: socket.socket) -> tuple[str, ...]:
     """This host's names, and the addresses of these listeners, as a ``Host`` header may have them.
 

@@ -14,6 +14,7 @@ from typing import Final
 
 from rankscope.agent.control.listener import Answering
 from rankscope.agent.health import HealthError, HealthProcess, HealthStatus, Phase, StatusWriter
+from rankscope.agent.health.listen import names_loopback
 from rankscope.agent.logs.process import LogCapture
 from rankscope.agent.services.api import Api, url_of
 from rankscope.agent.services.runtime_folder import RuntimeFolder
@@ -78,12 +79,16 @@ class Services:
                 path,
                 self._settings.diag_host or None,
                 self._settings.diag_port or 0,
-                api_host=self._own_host or None,
+                api_host=self._api_host(),
             )
             self._health.begin()
         except (HealthError, OSError) as error:
             self._health = None
             self._console.say(f"{error}; the job runs without a health server")
+
+    def _api_host(self) -> str | None:
+        """Where what needs the token is bound; ``None`` for loopback, which whoever named it wants kept."""
+        return None if names_loopback(self._settings.diag_host) else self._own_host or None
 
     def wait_health(self) -> None:
         """Before rendezvous: the health server answers, or it is said that it does not."""
