@@ -11,6 +11,7 @@ from tests.network import a_network
 from tests.nodes_jobs import Node, NodesJob, nodes_job
 
 from rankscope.diag.store.events import Event
+from rankscope.diag.store.incidents import IncidentFolder
 
 NODES = 3
 OFTEN = ("--monitor-interval=0.2", "--max-restarts=5")
@@ -94,6 +95,27 @@ def test_an_agent_that_is_killed_while_all_look_is_named_and_the_culprit_still_f
         evidence = [one.fact for one in job.nodes[0].diagnosis().evidence if one.source == "node"]
         assert len(evidence) == 1
         assert "could not observe" in evidence[0]
+
+
+def test_a_link_that_is_cut_with_the_hang_hides_no_culprit(tmp_path: Path) -> None:
+    with (
+        a_network(tmp_path / "net", NODES) as network,
+        nodes_job(tmp_path / "job", *TWO_ARE_ENOUGH, *OFTEN, *QUICK, network=network) as job,
+    ):
+        job.wait_for_rounds(1, nodes=NODES)
+        *others, cut = job.nodes
+        rank = 2 * group_rank(others[1])
+        job.ask("hang", rank)
+        until(lambda: not (job.folder / f"hang-{rank}").exists(), "the hang")
+        network.cut(network.hosts[cut.number])
+        wait_for_verdict(*others)
+        (found,) = {one.subject for node in others for one in confirmed(node)}
+        kept = others[0].records.incidents / str(found)
+        diagnosis = IncidentFolder(kept).diagnosis()
+        assert diagnosis.culprits == (rank,)
+        told = [one.fact for one in diagnosis.evidence if one.source == "node"]
+        assert [fact.split(",", 1)[0] for fact in told] == ["could not observe node node2"]
+        job.wait_for_rounds(1, nodes=2)
 
 
 def test_a_leader_whose_host_is_gone_after_the_verdict_is_replaced_and_the_others_follow_one_ruling(
