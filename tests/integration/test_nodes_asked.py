@@ -40,7 +40,7 @@ class Asked:
         return sorted(one["rank"] for one in self.diagnosis["ranks"] if one["observed"])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Seen:
     """A job that was looked at while it was well, and while it hung."""
 
@@ -50,6 +50,7 @@ class Seen:
     from_a_host: Asked
     again: Asked
     without_token: Asked
+    ranks: list[dict[str, Any]]
 
 
 def analyze(host: Host, *words: str, environ: Mapping[str, str]) -> Asked:
@@ -74,17 +75,38 @@ def home_of(node: Node) -> dict[str, str]:
     return {"RANKSCOPE_HOME": str(node.home)}
 
 
-def looked_at(job: NodesJob, network: Network, nowhere: Path) -> Iterator[Asked]:
-    """The job as several ask for it, in the order of ``Seen``."""
+def looked_at(job: NodesJob, network: Network, nowhere: Path) -> Seen:
+    """The job as several ask for it, while it is well, and once it hangs."""
     url, outside = job.nodes[0].agent().api, {"RANKSCOPE_HOME": str(nowhere)}
     with_token = {**outside, "RANKSCOPE_TOKEN": token_of(job.nodes[2])}
-    yield analyze(network.hosts[1], url, environ=with_token)
+    with_another = {**outside, "RANKSCOPE_TOKEN": "of-another-job-altogether"}
+    well = analyze(network.hosts[1], url, environ=with_token)
     job.ask("hang", CULPRIT)
     until(lambda: not (job.folder / f"hang-{CULPRIT}").exists(), "the hang")
-    yield analyze(network.hosts[1], url, environ=with_token)
-    for _ in range(2):
-        yield analyze(network.hosts[2], job.nodes[2].run_id, environ=home_of(job.nodes[2]))
-    yield analyze(network.hosts[1], url, environ={**outside, "RANKSCOPE_TOKEN": "of-another-job-altogether"})
+    own = home_of(job.nodes[2])
+    return Seen(
+        job=job,
+        well=well,
+        from_outside=analyze(network.hosts[1], url, environ=with_token),
+        from_a_host=analyze(network.hosts[2], job.nodes[2].run_id, environ=own),
+        again=analyze(network.hosts[2], job.nodes[2].run_id, environ=own),
+        without_token=analyze(network.hosts[1], url, environ=with_another),
+        ranks=ranks_of(job.nodes[1], network.hosts[1]),
+    )
+
+
+def ranks_of(node: Node, host: Host) -> list[dict[str, Any]]:
+    """What the agent says of all ranks, asked on its own host."""
+    script = (
+        "import os, sys, urllib.request as u\n"
+        "asked = u.Request(sys.argv[1], headers={'Authorization': 'Bearer ' + os.environ['TOKEN']})\n"
+        "print(u.build_opener(u.ProxyHandler({})).open(asked, timeout=20).read().decode())"
+    )
+    command = host.inside(sys.executable, "-c", script, f"{node.agent().api}/v1/ranks")
+    environ = {**os.environ, "TOKEN": token_of(node)}
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=DEADLINE, check=True)
+    found: list[dict[str, Any]] = json.loads(done.stdout)["ranks"]
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +117,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
         nodes_job(folder / "job", f"--nnodes={NODES}", *PATIENT, network=network, shared_home=False) as job,
     ):
         job.wait_for_rounds(1, nodes=NODES)
-        yield Seen(job, *looked_at(job, network, folder / "nowhere"))
+        yield looked_at(job, network, folder / "nowhere")
 
 
 def test_each_agent_is_asked_at_the_address_of_its_own_host(seen: Seen) -> None:
@@ -145,3 +167,11 @@ def test_nobody_is_told_anything_without_the_token(seen: Seen) -> None:
     assert seen.without_token.exit_code == 2
     assert seen.without_token.diagnosis == {}
     assert "the token is not this job's" in seen.without_token.said
+
+
+def test_each_agent_tells_of_the_ranks_of_all_nodes(seen: Seen) -> None:
+    assert [one["rank"] for one in seen.ranks] == list(range(2 * NODES))
+    nodes = [one["node"] for one in seen.ranks]
+    assert nodes[::2] == nodes[1::2]
+    assert sorted(nodes[::2]) == ["node0", "node1", "node2"]
+    assert {one["state"] for one in seen.ranks} == {"running"}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # re-exported from torch._C
 
+from rankscope.agent.health.offer import Peer
+from rankscope.agent.rendezvous.introductions import MOST_PEERS, Introduced, introduce, introduced
 from rankscope.agent.rendezvous.restarts import tell_restarts, told_restarts
-from rankscope.agent.rendezvous.shared_token import tell_token, told_token
 
 
 @pytest.fixture
@@ -28,15 +31,40 @@ def test_more_than_are_allowed_are_not_looked_for(store: TCPStore) -> None:
     assert told_restarts(store, "one", known=0, most=3) == 0
 
 
+def tells(store: TCPStore, token: str, number: int = 0, *, settled: bool = False, nodes: int = 2) -> None:
+    me = Peer(f"node{number}", f"http://198.18.0.{number}:4242")
+    introduce(store, "one", token, me, is_settled=settled, nodes=nodes)
+
+
 def test_the_token_that_is_told_first_holds(store: TCPStore) -> None:
-    assert told_token(store, "one") == ""
+    assert introduced(store, "one") == Introduced()
     for token in ("", "first", "second"):
-        tell_token(store, "one", token, is_settled=False)
-    assert told_token(store, "one") == "first"
-    assert told_token(store, "two") == ""
+        tells(store, token)
+    assert introduced(store, "one").token == "first"
+    assert introduced(store, "two") == Introduced()
 
 
 def test_a_token_that_nodes_agreed_on_before_holds_whoever_comes_new(store: TCPStore) -> None:
-    tell_token(store, "one", "of-the-new-one", is_settled=False)
-    tell_token(store, "one", "of-the-others", is_settled=True)
-    assert told_token(store, "one") == "of-the-others"
+    tells(store, "of-the-new-one")
+    tells(store, "of-the-others", settled=True)
+    assert introduced(store, "one").token == "of-the-others"
+
+
+def test_agents_tell_where_they_can_be_asked(store: TCPStore) -> None:
+    for number in range(3):
+        tells(store, "", number)
+    introduce(store, "one", "", Peer("nobody", ""), is_settled=False, nodes=2)
+    told = introduced(store, "one").peers
+    assert told == tuple(Peer(f"node{number}", f"http://198.18.0.{number}:4242") for number in range(3))
+
+
+def test_in_a_large_job_nobody_reads_the_addresses_of_all(store: TCPStore) -> None:
+    tells(store, "a-token", nodes=MOST_PEERS + 1)
+    assert introduced(store, "one") == Introduced("a-token")
+
+
+def test_what_is_no_address_is_passed_over(store: TCPStore) -> None:
+    appending: Any = store
+    appending.append("rankscope/introductions/one/peers", b"{half\n\xff\n")
+    tells(store, "", 7)
+    assert [peer.node for peer in introduced(store, "one").peers] == ["node7"]

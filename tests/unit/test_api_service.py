@@ -129,7 +129,7 @@ def test_the_token_that_nodes_agree_on_is_served_and_kept_as_private_as_the_own_
     api = agent.start()
     assert (api.token, api.is_settled) == ((agent.job / "token").read_text().strip(), False)
     control = agent.offer.control if agent.offer else ""
-    api.agreed(OF_A_USER)
+    api.met(OF_A_USER, ())
     assert (api.token, api.is_settled) == (OF_A_USER, True)
     assert (agent.job / "token").read_text().strip() == OF_A_USER
     assert (agent.job / "token").stat().st_mode & 0o777 == 0o600
@@ -143,7 +143,7 @@ def test_the_own_token_may_be_the_one_that_is_agreed_on(agent: Agent) -> None:
     api = agent.start()
     settled = [api.is_settled]
     for token in ("", api.token):
-        api.agreed(token)
+        api.met(token, ())
         settled.append(api.is_settled)
     assert settled == [False, False, True]
     assert agent.said == []
@@ -154,7 +154,7 @@ def test_what_the_user_gave_holds_whatever_others_have(agent: Agent, tmp_path: P
     given.write_text(OF_A_USER)
     api = agent.start(given=str(given))
     assert api.is_settled
-    api.agreed("another-token-0123456789")
+    api.met("another-token-0123456789", ())
     assert api.token == OF_A_USER
     assert given.read_text() == OF_A_USER
 
@@ -162,7 +162,7 @@ def test_what_the_user_gave_holds_whatever_others_have(agent: Agent, tmp_path: P
 def test_what_is_no_token_is_not_agreed_on(agent: Agent) -> None:
     api = agent.start()
     own = api.token
-    api.agreed("short")
+    api.met("short", ())
     assert (api.token, api.is_settled) == (own, False)
     assert "short" not in "".join(agent.said)
 
@@ -172,7 +172,7 @@ def test_a_token_that_the_job_folder_cannot_keep_is_kept_beside_the_agent(agent:
     (agent.job / "token").unlink()
     agent.job.rmdir()
     agent.job.write_text("no folder")
-    api.agreed(OF_A_USER)
+    api.met(OF_A_USER, ())
     assert api.token_file == str(agent.runtime / "token")
     assert (agent.runtime / "token").read_text().strip() == OF_A_USER
     assert agent.offer is not None

@@ -31,6 +31,7 @@ from torch.distributed.elastic.multiprocessing import LogsSpecs
 
 from rankscope.agent.bounded_call import TookTooLongError, within
 from rankscope.agent.decided import DecidedAgent
+from rankscope.agent.health.offer import Peer
 from rankscope.agent.nodes.meeting import Meeting
 from rankscope.agent.nodes.messages import Member
 from rankscope.agent.nodes.store_link import clone_of
@@ -38,8 +39,8 @@ from rankscope.agent.own_session import watched
 from rankscope.agent.ranks.assignment import agree_on_ranks, check_scheme
 from rankscope.agent.ranks.layout import Group, Torch, parse_scheme
 from rankscope.agent.ranks.nested import slots_for
+from rankscope.agent.rendezvous.introductions import introduce, introduced
 from rankscope.agent.rendezvous.restarts import tell_restarts, told_restarts
-from rankscope.agent.rendezvous.shared_token import tell_token, told_token
 from rankscope.agent.rendezvous.store import FreshStoreRendezvous
 from rankscope.agent.session import Session
 from rankscope.agent.workers.model import Launch, WorkerRef
@@ -160,18 +161,24 @@ class DiagElasticAgent(DecidedAgent):
         with suppress(Exception):
             tell_restarts(store, self._round_id, known)
         with suppress(Exception):
-            token, is_settled = self._session.services.token
-            tell_token(store, self._round_id, token, is_settled=is_settled)
+            self._introduce(store, group_world_size)
         workers = self._placed_workers(store, group_rank, group_world_size, spec)
         with suppress(Exception):
             allowed = self._session.decider.restarts_allowed
             told = told_restarts(store, self._round_id, known=known, most=allowed)
         with suppress(Exception):
-            self._session.services.token_agreed(told_token(store, self._round_id))
+            others = introduced(store, self._round_id)
+            self._session.services.nodes_met(others.token, others.peers)
         if told > known:
             self._session.restarts_told(told)
             self._remaining_restarts = max(0, min(self._remaining_restarts, spec.max_restarts - told))
         return workers
+
+    def _introduce(self, store: Any, nodes: int) -> None:
+        services = self._session.services
+        token, is_settled = services.token
+        me = Peer(self._session.records.node, services.api_url)
+        introduce(store, self._round_id, token, me, is_settled=is_settled, nodes=nodes)
 
     def _placed_workers(
         self, store: Any, group_rank: int, group_world_size: int, spec: WorkerSpec

@@ -18,6 +18,18 @@ SUFFIX: Final = ".api"
 _LARGEST: Final = 64 * 1024
 
 
+class Peer(msgspec.Struct, frozen=True):
+    """Another agent of the job.
+
+    Attributes:
+        node: its name.
+        api: URL at which it can be asked, with the same token.
+    """
+
+    node: str
+    api: str
+
+
 class ApiOffer(msgspec.Struct, frozen=True):
     """What the API needs.
 
@@ -28,6 +40,7 @@ class ApiOffer(msgspec.Struct, frozen=True):
         control: path of the agent's control socket, ``""`` for none.
         token_file: where a user finds the token, for messages.
         host_names: further names of this host that a ``Host`` header may have.
+        peers: the other agents of the job, as far as they are known.
     """
 
     job_folder: str
@@ -36,6 +49,7 @@ class ApiOffer(msgspec.Struct, frozen=True):
     control: str = ""
     token_file: str = ""
     host_names: tuple[str, ...] = ()
+    peers: tuple[Peer, ...] = ()
 
     def __repr__(self) -> str:
         """Without the token: it must not get into a log by accident."""

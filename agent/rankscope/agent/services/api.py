@@ -15,7 +15,7 @@ from rankscope.agent.control.listener import Answering, ControlListener
 from rankscope.agent.control.messages import SOCKET_NAME
 from rankscope.agent.health import HealthProcess
 from rankscope.agent.health.api.token import FILE_NAME, TokenError, job_token, keep_token
-from rankscope.agent.health.offer import ApiOffer
+from rankscope.agent.health.offer import ApiOffer, Peer
 
 _READ_SECONDS: Final = 2.0
 """For a file of the job folder: a lost share must not keep the launch."""
@@ -41,7 +41,8 @@ class Api:
         self._given = given
         self._say = say
         self._listener: ControlListener | None = None
-        self._offer: Callable[[str], None] | None = None
+        self._offer: Callable[[], None] | None = None
+        self._peers: tuple[Peer, ...] = ()
         self.token = self.token_file = ""
         self.is_settled = bool(given)
 
@@ -57,34 +58,45 @@ class Api:
         if self.token:
             control = self._listen(answering)
 
-            def offer(token: str) -> None:
+            def offer() -> None:
                 health.offer(
                     ApiOffer(
                         job_folder=str(self._job_folder),
                         node=node,
-                        token=token,
+                        token=self.token,
                         control=control,
                         token_file=self.token_file,
+                        peers=self._peers,
                     )
                 )
 
-            offer(self.token)
+            offer()
             self._offer = offer
         if health.api_trouble:
             self._say(f"{health.api_trouble}; the health server has its open paths only")
 
-    def agreed(self, token: str) -> None:
-        """All nodes that have met have this token: it is this one's from now on, unless the user gave one."""
-        offer = self._offer
-        if self._given or not token or offer is None:
+    def met(self, token: str, peers: tuple[Peer, ...]) -> None:
+        """Nodes have met.
+
+        Args:
+            token: all of them have it, and this one now, unless the user gave another; ``""`` for none.
+            peers: the other agents that can be asked.
+        """
+        if self._offer is None:
             return
-        if token != self.token:
-            if not self._kept(token):
-                return
-            self.token = token
-            offer(token)
+        before = self.token, self._peers
+        self._peers = peers
+        if token and not self._given:
+            self._agree(token)
+        if (self.token, self._peers) != before:
+            self._offer()
+
+    def _agree(self, token: str) -> None:
+        if token == self.token:
+            self.is_settled = True
+        elif self._kept(token):
+            self.token, self.is_settled = token, True
             self._say(f"the job's token is that of its other nodes now (in {self.token_file})")
-        self.is_settled = True
 
     def _kept(self, token: str) -> bool:
         """Whether there is a file that has it now."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from rankscope.agent.control.listener import Answering
 from rankscope.agent.health import HealthError, HealthProcess, HealthStatus, Phase, StatusWriter
 from rankscope.agent.health.listen import names_loopback
+from rankscope.agent.health.offer import Peer
 from rankscope.agent.logs.process import LogCapture
 from rankscope.agent.services.api import Api, url_of
 from rankscope.agent.services.runtime_folder import RuntimeFolder
@@ -273,10 +274,15 @@ class Services:
         """The token, ``""`` for none, and whether it is settled for all nodes."""
         return (self._api.token, self._api.is_settled) if self._api is not None else ("", False)
 
-    def token_agreed(self, token: str) -> None:
-        """Nodes have met, and this is the job's token."""
+    def nodes_met(self, token: str, peers: Sequence[Peer]) -> None:
+        """Nodes have met.
+
+        Args:
+            token: the job's, ``""`` for none.
+            peers: all agents that can be asked, this one included.
+        """
         if self._api is not None:
-            self._api.agreed(token)
+            self._api.met(token, tuple(peer for peer in peers if peer.api != self.api_url))
 
     def phase(self, name: Phase, seconds: float | None) -> None:
         """Enter a phase; ``seconds`` is its own deadline."""

@@ -112,7 +112,7 @@ class RankEntry(msgspec.Struct, frozen=True):
         steps_per_second: over the last seconds, ``None`` when not known.
         where: in an incident that holds, where the look at it found the rank; else what the rank told of
             itself (stage, collective under way, exception); ``""`` when neither says.
-        source: ``agent``: the agent that answers says so; ``records``: it is what another one has stored.
+        source: ``agent``: the agent of its node says so; ``records``: it is what that one has stored.
     """
 
     rank: int

@@ -158,8 +158,11 @@ async def _job(_request: web.Request, job: ServedJob) -> bytes:
     return await job.reading.ask(questions.ReadJob(job.offer.node, job.phase))
 
 
-async def _ranks(_request: web.Request, job: ServedJob) -> bytes:
-    return msgspec.json.encode(await job.ranks.answer())
+async def _ranks(request: web.Request, job: ServedJob) -> bytes:
+    of = request.query.get("of")
+    if of not in (None, "node"):
+        raise _BadRequestError("of: node expected")
+    return msgspec.json.encode(await job.ranks.answer(of_node=of is not None))
 
 
 async def _incidents(_request: web.Request, job: ServedJob) -> bytes:

@@ -13,6 +13,7 @@ import msgspec
 from rankscope.agent.control.client import ControlClient
 from rankscope.agent.control.messages import ControlError, refused
 from rankscope.agent.health.api.access import Access
+from rankscope.agent.health.api.other_agents import OtherAgents
 from rankscope.agent.health.api.questions import Followed, FollowEvents, Unwritten
 from rankscope.agent.health.api.reading import Reading
 from rankscope.agent.health.api.sources import AllRanks, StoredElsewhere, ThisNode
@@ -45,11 +46,18 @@ class ServedJob:
         self.access = Access(offer.token)
         self.reading = Reading(Path(offer.job_folder))
         self._control = ControlClient(offer.control)
-        self.ranks = AllRanks(view, [ThisNode(view), StoredElsewhere(self.reading, offer.node)])
+        self._others = OtherAgents(offer.peers, offer.token)
+        stored = StoredElsewhere(self.reading, offer.node)
+        self.ranks = AllRanks(view, [ThisNode(view), self._others, stored])
         self._view = view
         self._unwritten = Unwritten()
         self._unwritten_until = 0.0
         self._followed: dict[bytes, tuple[float, asyncio.Future[Followed] | None]] = {}
+
+    async def close(self) -> None:
+        """End its reader, and what is asked of others."""
+        await self._others.close()
+        await self.reading.close()
 
     @property
     def control(self) -> ControlClient:
@@ -140,7 +148,7 @@ class ServedJobs:
 
     def _leave(self) -> None:
         if self._job is not None:
-            task = asyncio.create_task(self._job.reading.close(), name="rankscope-health-leave")
+            task = asyncio.create_task(self._job.close(), name="rankscope-health-leave")
             self._left.add(task)
             task.add_done_callback(self._left.discard)
 
@@ -148,6 +156,6 @@ class ServedJobs:
         """End the reader."""
         job, self._job = self._job, None
         if job is not None:
-            await job.reading.close()
+            await job.close()
         if self._left:
             await asyncio.wait(list(self._left), timeout=1.0)

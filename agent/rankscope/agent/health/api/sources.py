@@ -1,7 +1,6 @@
-"""Where what is known of all ranks comes from: this node's agent, and what others have stored.
+"""Where what is known of all ranks comes from: this node's agent, the others, and what they have stored.
 
-The seam for jobs of many nodes: another agent's live answer is one more ``RankSource``, put before
-``StoredElsewhere`` in the list that ``AllRanks`` is given; of two that know a rank the first one counts.
+Of two sources that know a rank the first one counts.
 """
 
 from __future__ import annotations
@@ -125,17 +124,21 @@ class AllRanks:
 
     Args:
         view: the status page now, ``None`` once the agent has ended.
-        sources: who knows ranks, the best one first.
+        sources: who knows ranks, the best one first: that of this node.
     """
 
     def __init__(self, view: Callable[[], PageView | None], sources: Sequence[RankSource]) -> None:
         self._view = view
         self._sources = sources
 
-    async def answer(self) -> RanksAnswer:
-        """What all of them know, as one answer."""
+    async def answer(self, *, of_node: bool = False) -> RanksAnswer:
+        """What all of them know, as one answer.
+
+        Args:
+            of_node: whether only this node's ranks are wanted.
+        """
         found: dict[int, RankEntry] = {}
-        for source in self._sources:
+        for source in self._sources[:1] if of_node else self._sources:
             for entry in await source.ranks():
                 found.setdefault(entry.rank, entry)
         view = self._view()

@@ -77,6 +77,9 @@ _LAST: Final = Parameter(
 _AS: Final = Parameter(
     "as", "query", "`page`: the diagnosis as a report's document", {"type": "string", "enum": ["page"]}
 )
+_OF: Final = Parameter(
+    "of", "query", "`node`: those of the agent that answers alone", {"type": "string", "enum": ["node"]}
+)
 
 EVERYWHERE: Final = (400, 401, 403, 421, 429, 503)
 """Statuses that any path may answer: bad request, no or a wrong token, another page's cookie, another host's
@@ -84,7 +87,7 @@ name, too many questions, records that cannot be read now."""
 
 TABLE: Final[tuple[Row, ...]] = (
     Row("GET", "/v1/job", "job", "The job: state, agents, counts.", answers.JobAnswer),
-    Row("GET", "/v1/ranks", "ranks", "All ranks now.", answers.RanksAnswer),
+    Row("GET", "/v1/ranks", "ranks", "All ranks now.", answers.RanksAnswer, parameters=(_OF,)),
     Row("GET", "/v1/incidents", "incidents", "All incidents in short.", answers.IncidentsAnswer),
     Row(
         "GET",

@@ -1,0 +1,104 @@
+"""The ranks of other nodes as their agents tell them now, asked over HTTP with the job's token.
+
+One more source of ranks (``sources``): asked only while somebody looks, in turn, at most so many a second
+however large the job is. Who asks gets what was told last and waits for nobody but the first time. Agents
+are asked for their own ranks alone, so no question goes round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Final
+
+import aiohttp
+import msgspec
+
+from rankscope.agent.health.api.answers import RankEntry, RanksAnswer
+from rankscope.agent.health.offer import Peer
+
+PATH: Final = "/v1/ranks"
+OWN: Final = {"of": "node"}
+INTERVAL: Final = 2.0
+"""Seconds between two questions to the same agent, in a job of few nodes."""
+_EACH: Final = 0.05
+"""Seconds more for each agent: 20 questions a second in all."""
+_PATIENCE: Final = 1.5
+"""Seconds for an answer, and for all that come in time for who asks first."""
+_STALE: Final = 3
+"""Rounds without an answer after which an agent's ranks count as not observed."""
+_AT_ONCE: Final = 16
+_LARGEST: Final = 4 << 20
+
+
+class OtherAgents:
+    """The ranks of the other nodes.
+
+    Args:
+        peers: their agents.
+        token: the job's.
+
+    Attributes:
+        world_size: of the job as they tell it, 0 before.
+    """
+
+    def __init__(self, peers: Sequence[Peer], token: str) -> None:
+        self.world_size = 0
+        self._peers = tuple(peers)
+        self._headers = {"Authorization": f"Bearer {token}"}
+        self._interval = max(INTERVAL, _EACH * len(self._peers))
+        self._told: dict[Peer, tuple[float, tuple[RankEntry, ...]]] = {}
+        self._due = 0.0
+        self._asking: asyncio.Task[None] | None = None
+
+    async def ranks(self) -> Sequence[RankEntry]:
+        """What they told last; of who has not answered for long, that it was not observed."""
+        if not self._peers:
+            return ()
+        now = time.monotonic()
+        is_first = self._asking is None
+        if now >= self._due and (self._asking is None or self._asking.done()):
+            self._due = now + self._interval
+            self._asking = asyncio.create_task(self._ask_all(), name="rankscope-health-others")
+        if is_first and self._asking is not None:
+            await asyncio.wait({self._asking}, timeout=_PATIENCE)
+        stale = time.monotonic() - _STALE * self._interval
+        return [
+            entry if at > stale else _unobserved(entry)
+            for at, entries in self._told.values()
+            for entry in entries
+        ]
+
+    async def close(self) -> None:
+        """Ask nobody any more."""
+        asking, self._asking, self._peers = self._asking, None, ()
+        if asking is not None:
+            asking.cancel()
+            await asyncio.wait({asking})
+
+    async def _ask_all(self) -> None:
+        connector = aiohttp.TCPConnector(limit=_AT_ONCE, force_close=True)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_PATIENCE, sock_read=_PATIENCE)
+        async with aiohttp.ClientSession(
+            connector=connector, timeout=timeout, headers=self._headers, trust_env=False
+        ) as session:
+            await asyncio.gather(*(self._ask(session, peer) for peer in self._peers))
+
+    async def _ask(self, session: aiohttp.ClientSession, peer: Peer) -> None:
+        try:
+            async with session.get(peer.api + PATH, params=OWN, allow_redirects=False) as response:
+                if response.status != 200:  # noqa: PLR2004 - any other one is no answer
+                    return
+                data = await response.content.read(_LARGEST)
+            told = msgspec.json.decode(data, type=RanksAnswer)
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
+            return  # a node that is gone, or one whose agent starts anew: it grows stale
+        self.world_size = max(self.world_size, told.world_size)
+        self._told[peer] = time.monotonic(), told.ranks
+
+
+def _unobserved(entry: RankEntry) -> RankEntry:
+    return msgspec.structs.replace(
+        entry, state="unobserved", step=None, seconds_since_progress=None, steps_per_second=None, where=""
+    )
