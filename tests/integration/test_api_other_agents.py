@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -76,7 +76,7 @@ def told(*ranks: int) -> web.Response:
 
 
 @asynccontextmanager
-async def a_peer(answer: Answer) -> AsyncIterator[Peer]:
+async def a_peer(answer: Answer) -> AsyncGenerator[Peer]:
     app = web.Application()
     app.router.add_get("/{path:.*}", answer)
     runner = web.AppRunner(app, shutdown_timeout=0.1)

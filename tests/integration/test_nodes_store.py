@@ -61,6 +61,16 @@ def server() -> TCPStore:
     return TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
 
+@pytest.fixture(autouse=True)
+def _nobody_goes_on() -> Iterator[None]:
+    """Threads that were left behind in a call end with it, before the next test counts what is open."""
+    yield
+    end = time.monotonic() + DEADLINE
+    while left := [one.name for one in threading.enumerate() if one.name.startswith("rankscope-nodes")]:
+        assert time.monotonic() < end, left
+        time.sleep(0.01)
+
+
 @pytest.fixture(scope="module")
 def far_server() -> Iterator[tuple[int, subprocess.Popen[str]]]:
     """A server in a process of its own, which can be stopped."""
