@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from tests.detector_factory import Job, Ranks, polling, wait_for, working
 
-from rankscope.watchdog.limits import HangSettings
+from rankscope.watchdog.limits import FIRST_WINDOW, WINDOW, HangSettings
 from rankscope.watchdog.observations import (
     ActDue,
     Cleared,
@@ -426,6 +426,18 @@ def test_ranks_that_all_wait_for_another_node_are_given_as_long_as_working_ranks
     alone, with_others = limits
     clocks = job.detector.clocks
     assert alone < clocks.busy_limit() <= with_others <= clocks.busy_limit() + 2
+
+
+def test_where_other_nodes_are_asked_then_the_own_second_look_comes_sooner() -> None:
+    between: list[float] = []
+    for asks in (False, True):
+        job = Job()
+        job.detector.handle(CycleStarted(job.now, ranks_elsewhere=True, asks_others=asks))
+        job.train(60)
+        wait_for(job, culprit=1)
+        job.run(60)
+        between.append(job.times_of(Confirmed)[0] - job.times_of(Suspected)[0])
+    assert between[0] - between[1] == pytest.approx(WINDOW - FIRST_WINDOW, abs=1)
 
 
 def test_that_all_wait_for_another_node_may_be_known_by_the_stacks_alone() -> None:

@@ -32,6 +32,7 @@ from typing import Literal
 from rankscope.watchdog.limits import (
     ALIVE_AGAIN_AFTER,
     ALL_QUIET_AFTER,
+    FIRST_WINDOW,
     LIBRARY_LOOP_LIMIT,
     OVERDUE,
     STOPPED_AFTER,
@@ -120,6 +121,7 @@ class Detector:
                 self._restart(event.now)
                 self.clocks.restart()
                 self._thresholds.ranks_elsewhere = event.ranks_elsewhere
+                self._thresholds.window = FIRST_WINDOW if event.asks_others else WINDOW
                 self._stopped_since, self._stop_told = None, False
             case Captured():
                 return self._captured(event)
@@ -265,7 +267,7 @@ class Detector:
 
     def _want_second(self, now: float) -> tuple[Instruction, ...]:
         suspicion = self._suspicion
-        if suspicion is None or not suspicion.a_taken or now - suspicion.taken_at < WINDOW:
+        if suspicion is None or not suspicion.a_taken or now - suspicion.taken_at < self._thresholds.window:
             return ()
         self.state = "confirming"
         suspicion.taken_at = now

@@ -12,6 +12,8 @@ from typing import Final
 
 WINDOW: Final = 4.0
 """Seconds over which activity of a sink is measured, and between the two snapshots."""
+FIRST_WINDOW: Final = 2.0
+"""Seconds between the two snapshots here where others are asked then: all take two more, ``WINDOW`` apart."""
 PAUSE: Final = 3.0
 """A gap between the agent's own ticks longer than this means that the machine was paused (seconds)."""
 BUSY_CPU_SHARE: Final = 0.10

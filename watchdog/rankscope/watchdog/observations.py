@@ -74,10 +74,12 @@ class CycleStarted:
 
     Attributes:
         ranks_elsewhere: whether the job has ranks on other nodes, which nobody here observes.
+        asks_others: whether those who observe them are asked before anything is published.
     """
 
     now: float
     ranks_elsewhere: bool = False
+    asks_others: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from rankscope.watchdog.intervals import OwnLimits, own_limits
-from rankscope.watchdog.limits import TICKING_LIMIT, Clocks
+from rankscope.watchdog.limits import TICKING_LIMIT, WINDOW, Clocks
 from rankscope.watchdog.observations import Clock, Suspected
 from rankscope.watchdog.silence import LIVELY, Silence
 
@@ -23,12 +23,14 @@ class Thresholds:
 
     Attributes:
         ranks_elsewhere: whether there are ranks that nobody here observes.
+        window: seconds between the two snapshots.
     """
 
     def __init__(self, clocks: Clocks, silence: Silence) -> None:
         self._clocks = clocks
         self._silence = silence
         self.ranks_elsewhere = False
+        self.window = WINDOW
 
     @property
     def own(self) -> OwnLimits:

@@ -362,7 +362,9 @@ class Watch:
             self._stragglers.begin(launch, observer, time.monotonic())
         self._exits.watch(launch.workers)
         elsewhere = launch.world_size > len(launch.workers)
-        self.detector.handle(CycleStarted(time.monotonic(), ranks_elsewhere=elsewhere))
+        self.detector.handle(
+            CycleStarted(time.monotonic(), ranks_elsewhere=elsewhere, asks_others=self._joint.is_here)
+        )
         self._raising.begin(page)
 
     def _judged_for_all(self, opening: Opening, found: Diagnosis, silent: float) -> None:
