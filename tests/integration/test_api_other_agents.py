@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -184,6 +185,33 @@ def test_the_token_goes_where_it_should_and_what_is_no_answer_is_none() -> None:
     asyncio.run(scene())
     assert asked == [("/v1/ranks?of=node", f"Bearer {TOKEN}")]
     assert elsewhere == []
+
+
+def test_an_answer_that_comes_in_pieces_is_read_whole_and_one_without_end_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(other_agents, "_PATIENCE", DEADLINE)
+    monkeypatch.setattr(other_agents, "_LARGEST", 1 << 20)
+
+    async def scene() -> int:
+        async def many(_request: web.Request) -> web.StreamResponse:
+            return told(*range(4000))
+
+        async def endless(request: web.Request) -> web.StreamResponse:
+            response = web.StreamResponse()
+            await response.prepare(request)
+            with contextlib.suppress(ConnectionError):
+                while True:
+                    await response.write(b" " * 65536)
+            return response
+
+        async with a_peer(many) as one, a_peer(endless) as two:
+            others = OtherAgents([one, two], TOKEN)
+            found = await others.ranks()
+            await others.close()
+            return len(found)
+
+    assert asyncio.run(scene()) == 4000
 
 
 def test_a_large_job_is_asked_in_turn_at_the_same_rate() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import json
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from tests.api_control import a_control
 from tests.api_factory import INCIDENTS, TOKEN, ServedByHand, a_served_job, a_stored_job
 
+from rankscope.diag import proc
 from rankscope.diag.commands.analyze import EXIT_HANG, main
 from rankscope.diag.store.job import AgentFile, JobFolder
 
@@ -44,9 +46,19 @@ def with_token(folder: JobFolder, token: str = TOKEN, mode: int = 0o600) -> None
     path.chmod(mode)
 
 
-def runs(folder: JobFolder, node: str, api: str, *, phase: str = "running", token_file: str = "") -> None:
-    """An agent of another host: no process of this one has its number and start."""
-    agent = AgentFile(node, 1, 1, phase, world_size=4, api=api, token_file=token_file)
+def runs(
+    folder: JobFolder,
+    node: str,
+    api: str,
+    *,
+    phase: str = "running",
+    token_file: str = "",
+    lives: bool = True,
+) -> None:
+    """An agent, of this host if it lives here: no process of this one has another's number and start."""
+    pid = os.getpid() if lives else 1
+    ticks = (proc.start_ticks(pid) or 0) if lives else 1
+    agent = AgentFile(node, pid, ticks, phase, world_size=4, api=api, token_file=token_file)
     path = folder.node(node)
     path.mkdir(parents=True, exist_ok=True)
     (path / "agent.json").write_bytes(msgspec.json.encode(agent))
@@ -106,6 +118,15 @@ def test_what_an_agent_cannot_do_is_not_asked_of_it(
     runs(folder, "vm", url_of(served))
     assert explained(folder, capsys, "--native")[1] == INCIDENTS[-1]
     assert explained(folder, capsys, "--incident", INCIDENTS[0])[1] == INCIDENTS[0]
+
+
+def test_the_loopback_of_another_host_is_not_asked_here(
+    served: ServedByHand, folder: JobFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with_token(folder)
+    for number, host in enumerate(("127.0.0.1", "localhost", "[::1]")):
+        runs(folder, f"vm{number}", f"http://{host}:{served.address[1]}", lives=False)
+    assert explained(folder, capsys)[1] == INCIDENTS[-1]
 
 
 class Listening(http.server.BaseHTTPRequestHandler):

@@ -11,12 +11,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.health_factory import a_published_page
 
 from rankscope.agent.control.client import ControlClient
 from rankscope.agent.control.listener import Reply
 from rankscope.agent.control.messages import Request
 from rankscope.agent.health import HealthError, HealthProcess
-from rankscope.agent.health.offer import ApiOffer, OfferReader, offer_path
+from rankscope.agent.health.listen import own_network
+from rankscope.agent.health.offer import ApiOffer, OfferReader, Peer, offer_path
 from rankscope.agent.services import running
 from rankscope.agent.services.api import Api, url_of
 from rankscope.agent.services.running import Services
@@ -217,3 +219,42 @@ def test_who_names_loopback_has_the_api_there_whatever_the_nodes(
     services.start_health()
     services.close()
     assert bound == [expected]
+
+
+def test_an_address_of_another_hosts_loopback_is_not_asked_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    services = Services(resolve(Namespace(), {}), Console())
+    services.start_health()
+    met: list[tuple[Peer, ...]] = []
+    monkeypatch.setattr(services, "_api", Met(met))
+    own = services.as_peer("here")
+    assert own.network == own_network()
+    beside = Peer("beside", "http://127.0.0.1:1", own_network())
+    there = Peer("there", "http://198.18.0.7:1")
+    another = Peer("another", "http://127.0.0.1:1", "another boot/another network")
+    services.nodes_met("", [own, beside, there, another])
+    services.close()
+    assert met == [(beside, there)]
+
+
+@dataclass
+class Met:
+    """In place of what serves the API: whom it was told of."""
+
+    told: list[tuple[Peer, ...]]
+    token_file: str = "token"
+
+    def met(self, _token: str, peers: tuple[Peer, ...]) -> None:
+        self.told.append(peers)
+
+    def close(self) -> None: ...
+
+
+def test_an_address_that_cannot_be_had_leaves_the_api_on_loopback(tmp_path: Path) -> None:
+    with a_published_page(tmp_path / "status") as page:
+        process = HealthProcess(page.path, "0.0.0.0", 0, api_host="198.51.100.7")
+        process.begin()
+        address = process.api_address
+        process.stop()
+    assert address is not None
+    assert address[0] == "127.0.0.1"
+    assert process.api_trouble == ""

@@ -342,6 +342,7 @@ def test_in_a_job_of_several_nodes_all_are_asked(watching: Watching) -> None:
     watching.take_in()
     assert (len(watching.others.wished), watching.evidence.taken) == (1, [])
     question.judged(HUNG)
+    watching.take_in()
     assert watching.answers == [HUNG]
     assert not watching.on_demand.is_looking
 
@@ -364,6 +365,7 @@ def test_of_a_suspicion_that_all_nodes_have_judged_the_verdict_is_the_answer(wat
     watching.others.is_here = watching.others.is_judged = True
     watching.ask()
     watching.tick(0.1, Standing(calm=True, silent=100.0, known=HUNG))
+    watching.take_in()
     assert watching.answers == [HUNG]
     assert watching.others.wished == []
 

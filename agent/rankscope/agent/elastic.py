@@ -31,7 +31,6 @@ from torch.distributed.elastic.multiprocessing import LogsSpecs
 
 from rankscope.agent.bounded_call import TookTooLongError, within
 from rankscope.agent.decided import DecidedAgent
-from rankscope.agent.health.offer import Peer
 from rankscope.agent.nodes.meeting import Meeting
 from rankscope.agent.nodes.messages import Member
 from rankscope.agent.nodes.store_link import clone_of
@@ -175,9 +174,8 @@ class DiagElasticAgent(DecidedAgent):
         return workers
 
     def _introduce(self, store: Any, nodes: int) -> None:
-        services = self._session.services
-        token, is_settled = services.token
-        me = Peer(self._session.records.node, services.api_url)
+        token, is_settled = self._session.services.token
+        me = self._session.services.as_peer(self._session.records.node)
         introduce(store, self._round_id, token, me, is_settled=is_settled, nodes=nodes)
 
     def _placed_workers(

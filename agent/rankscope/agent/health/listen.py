@@ -12,6 +12,7 @@ import ipaddress
 import os
 import socket
 import weakref
+from pathlib import Path
 from typing import Final
 
 from rankscope.diag.errors import RankscopeError
@@ -92,6 +93,15 @@ def names_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def own_network() -> str:
+    """Names this host's network, or that of the container: two processes of one name share their loopback."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{Path('/proc/self/ns/net').readlink()}"
+    except OSError:
+        return f"unknown/{os.getpid()}"  # nobody else's
 
 
 def own_names(*listeners: socket.socket) -> tuple[str, ...]:

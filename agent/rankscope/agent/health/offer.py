@@ -24,10 +24,12 @@ class Peer(msgspec.Struct, frozen=True):
     Attributes:
         node: its name.
         api: URL at which it can be asked, with the same token.
+        network: where the URL is of loopback, which network's; ``""`` for any other one.
     """
 
     node: str
     api: str
+    network: str = ""
 
 
 class ApiOffer(msgspec.Struct, frozen=True):

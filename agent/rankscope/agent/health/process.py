@@ -54,7 +54,7 @@ class HealthProcess:
             port: 0 for a free one.
             timeout: seconds without a turn of either loop after which the agent counts as dead.
             api_host: address for what needs the token: the node's own one on a job of several nodes;
-                ``None``: loopback.
+                ``None``: loopback, as where that address cannot be had.
         """
         self._status_path = Path(status_path).absolute()
         self._host = host
@@ -116,11 +116,15 @@ class HealthProcess:
         """The second listener; the probes are worth having without it."""
         if self._shares_listener:
             return None
-        try:
-            return open_listener(self._api_host or LOOPBACK, 0)
-        except HealthError as error:
-            self.api_trouble = str(error)
-            return None
+        for host in dict.fromkeys((self._api_host or LOOPBACK, LOOPBACK)):
+            try:
+                listener = open_listener(host, 0)
+            except HealthError as error:
+                self.api_trouble = str(error)
+            else:
+                self.api_trouble = ""
+                return listener
+        return None
 
     def offer(self, offer: ApiOffer) -> None:
         """Serve a job's records to whoever has its token, from now on; any number of times. Never raises.

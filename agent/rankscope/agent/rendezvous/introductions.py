@@ -46,6 +46,8 @@ def introduce(store: Store, round_id: str, token: str, me: Peer, *, is_settled: 
         is_settled: whether the token was agreed on before, or given by the user.
         nodes: how many meet.
     """
+    if nodes == 1:
+        return
     if token:
         store.compare_set(_key(round_id, _TOKENS[0] if is_settled else _TOKENS[1]), "", token)
     line = msgspec.json.encode(me) + b"\n"

@@ -14,7 +14,7 @@ from typing import Final
 
 from rankscope.agent.control.listener import Answering
 from rankscope.agent.health import HealthError, HealthProcess, HealthStatus, Phase, StatusWriter
-from rankscope.agent.health.listen import names_loopback
+from rankscope.agent.health.listen import names_loopback, own_network
 from rankscope.agent.health.offer import Peer
 from rankscope.agent.logs.process import LogCapture
 from rankscope.agent.services.api import Api, url_of
@@ -274,6 +274,12 @@ class Services:
         """The token, ``""`` for none, and whether it is settled for all nodes."""
         return (self._api.token, self._api.is_settled) if self._api is not None else ("", False)
 
+    def as_peer(self, node: str) -> Peer:
+        """This agent as others may ask it."""
+        address = self._health.api_address if self._health is not None else None
+        network = own_network() if address is not None and names_loopback(address[0]) else ""
+        return Peer(node, self.api_url, network)
+
     def nodes_met(self, token: str, peers: Sequence[Peer]) -> None:
         """Nodes have met.
 
@@ -281,8 +287,11 @@ class Services:
             token: the job's, ``""`` for none.
             peers: all agents that can be asked, this one included.
         """
+        # An address of another host's loopback is here somebody else's, who must not be sent the token.
+        reached = ("", own_network())
         if self._api is not None:
-            self._api.met(token, tuple(peer for peer in peers if peer.api != self.api_url))
+            others = (peer for peer in peers if peer.api != self.api_url and peer.network in reached)
+            self._api.met(token, tuple(others))
 
     def phase(self, name: Phase, seconds: float | None) -> None:
         """Enter a phase; ``seconds`` is its own deadline."""

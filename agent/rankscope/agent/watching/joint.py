@@ -12,6 +12,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from msgspec.structs import replace
+
 from rankscope.agent.evidence.taker import EvidenceTaker
 from rankscope.agent.nodes.driver import NodeDriver
 from rankscope.agent.nodes.events import Progressed, Proposed, Suspected
@@ -311,6 +313,8 @@ class JointInquiry:
         if wished is None:
             return
         self._wished = None
+        if found.verdict == "Healthy":
+            found = replace(found, incident=None)  # nothing of it is stored
 
         def keep() -> None:
             if opening.asked:

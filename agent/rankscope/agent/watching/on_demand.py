@@ -215,7 +215,8 @@ class OnDemand:
 
     def _judged(self, asked: _Asked, found: Diagnosis) -> None:
         self._over(asked)
-        asked.answer(found)
+        # It is recorded: a slow disk must not keep the watch.
+        self._collector.put(lambda: asked.answer(found))
 
     def _go_alone(self, asked: _Asked) -> None:
         asked.is_alone = True

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import stat
 from collections.abc import Sequence
 from typing import Final
+from urllib.parse import urlsplit
 
 from rankscope.diag import proc
 from rankscope.diag.chosen import NamedJob
@@ -17,9 +19,9 @@ from rankscope.diag.remote.judged import MOVING, agent_at, looked_at
 from rankscope.diag.store.incidents import IncidentFolder, incident_folders
 from rankscope.diag.store.job import AgentFile, JobFolder
 
-_REACH_SECONDS: Final = 3.0
+_REACH_SECONDS: Final = 2.0
 """For an agent to say what it does: of some that no longer live, no more is known than their files."""
-_MOST_ASKED: Final = 4
+_MOST_ASKED: Final = 3
 _TOKEN: Final = "token"  # noqa: S105 - the name of a file
 
 
@@ -71,9 +73,21 @@ def _looks_itself(wanted: Wanted) -> bool:
 
 
 def _in_order(folder: JobFolder) -> list[AgentFile]:
-    """The agents that may be asked: those that live on this host first."""
+    """The agents that may be asked: those that live on this host first.
+
+    Of another host's agent an address of loopback is somebody else's here.
+    """
     able = [one for one in folder.agents() if one.api and not one.beside and one.phase in MOVING]
-    return sorted(able, key=lambda one: proc.start_ticks(one.pid) != one.start_ticks)
+    here = [one for one in able if proc.start_ticks(one.pid) == one.start_ticks]
+    return here + [one for one in able if one not in here and not _is_loopback(one.api)]
+
+
+def _is_loopback(url: str) -> bool:
+    try:
+        host = urlsplit(url).hostname or ""
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _token_of(folder: JobFolder, wanted: Wanted) -> str | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from http import HTTPStatus
 from typing import Final
 
 import aiohttp
@@ -78,19 +79,29 @@ class OtherAgents:
             await asyncio.wait({asking})
 
     async def _ask_all(self) -> None:
-        connector = aiohttp.TCPConnector(limit=_AT_ONCE, force_close=True)
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_PATIENCE, sock_read=_PATIENCE)
+        turns = asyncio.Semaphore(_AT_ONCE)
+        timeout = aiohttp.ClientTimeout(total=_PATIENCE)
+        connector = aiohttp.TCPConnector(limit=0, force_close=True)
         async with aiohttp.ClientSession(
             connector=connector, timeout=timeout, headers=self._headers, trust_env=False
         ) as session:
-            await asyncio.gather(*(self._ask(session, peer) for peer in self._peers))
+
+            async def ask(peer: Peer) -> None:
+                async with turns:
+                    await self._ask(session, peer)
+
+            await asyncio.gather(*map(ask, self._peers))
 
     async def _ask(self, session: aiohttp.ClientSession, peer: Peer) -> None:
+        data = bytearray()
         try:
             async with session.get(peer.api + PATH, params=OWN, allow_redirects=False) as response:
-                if response.status != 200:  # noqa: PLR2004 - any other one is no answer
+                if response.status != HTTPStatus.OK:
                     return
-                data = await response.content.read(_LARGEST)
+                async for piece in response.content.iter_any():
+                    data += piece
+                    if len(data) > _LARGEST:
+                        return
             told = msgspec.json.decode(data, type=RanksAnswer)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
             return  # a node that is gone, or one whose agent starts anew: it grows stale
