@@ -136,6 +136,8 @@ def test_a_leader_whose_host_is_gone_after_the_verdict_is_replaced_and_the_other
         decided = [node.events("decision") for node in others]
         assert [[one.data["action"] for one in each] for each in decided] == [["restart"], ["restart"]]
         assert len({(one.subject, str(one.data["reason"])) for each in decided for one in each}) == 1
+        sent = [one for each in decided for one in each if not one.data.get("told_elsewhere")]
+        assert len(sent) == 1  # although who judged it is gone
 
 
 def test_where_the_host_of_the_store_is_gone_each_node_judges_what_it_sees_and_ends(tmp_path: Path) -> None:

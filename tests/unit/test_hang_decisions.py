@@ -32,10 +32,17 @@ class Job:
         self.kept: list[tuple[Decision, Asked | None]] = []
         self.proposed: list[Proposal] = []
         self.said: list[str] = []
+        self.tells: list[tuple[str, bool]] = []
         self.ranks = Launch((WorkerRef(0, 0, 1, 1), WorkerRef(1, 1, 2, 2)), restart_count=0, world_size=4)
         us = cast("Any", self)
         self.hangs = HangDecisions(
-            us, watch=us, current=us, clock=RestartClock(None), node=lambda: name, say=self.said.append
+            us,
+            watch=us,
+            current=us,
+            clock=RestartClock(None),
+            node=lambda: name,
+            tells=lambda incident, is_here: self.tells.append((incident, is_here)),
+            say=self.said.append,
         )
 
     def consider_hang(self, *_about: object, **_how: object) -> tuple[Decision, Asked]:
@@ -148,3 +155,13 @@ def test_once_the_workers_are_being_stopped_nothing_waits_to_be_carried_out() ->
     job.hangs.forget()
     job.hangs.follow(Ruling("one", 1, "there", "because", RESTART))
     assert job.hangs.take_due() == RESTART
+
+
+def test_whoever_decides_tells_of_it_whoever_has_judged() -> None:
+    here, there = Job(RESTART, agrees=True), Job(RESTART)
+    here.decide(a_hang())
+    assert here.tells == []  # another node's proposal may hold
+    here.proposed[0].carry_out()
+    assert here.tells == [("one", True)]
+    there.hangs.follow(Ruling("one", 1, "there", "because", RESTART))
+    assert there.tells == [("one", False)]

@@ -147,6 +147,7 @@ class SessionReports(Announcer):
             current=self.current,
             clock=self.restart_clock,
             node=lambda: self.records.node,
+            tells=self.records.tells_of,
             say=self.console.say,
         )
         self._notices: Notices | None = None

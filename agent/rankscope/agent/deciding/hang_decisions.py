@@ -34,6 +34,7 @@ class HangDecisions:
         current: the workers.
         clock: of restarts.
         node: tells the name of this node.
+        tells: is told of an incident whether this agent sends its notices from now on.
         say: shows a line.
 
     Attributes:
@@ -48,6 +49,7 @@ class HangDecisions:
         current: CurrentWorkers,
         clock: RestartClock,
         node: Callable[[], str],
+        tells: Callable[[str, bool], None],
         say: Callable[[str], None],
     ) -> None:
         self._decider = decider
@@ -55,6 +57,7 @@ class HangDecisions:
         self._current = current
         self._clock = clock
         self._node = node
+        self._tells = tells
         self._say = say
         self.held: Decision | None = None
         self._is_over = False
@@ -106,6 +109,8 @@ class HangDecisions:
         leaving = (node_to_blame(diagnosis),) if decision.action == "isolate" else ()
 
         def carry_out() -> None:
+            # Who judged it may be gone, whoever decides is there.
+            self._tells(decision.incident or "", True)
             ours = self._for_this_node(decision, leaving)
             self._decided(ours, asked if ours is decision else None)
 
@@ -115,6 +120,7 @@ class HangDecisions:
     def follow(self, ruling: Ruling) -> None:
         """Another node has decided for all: do the same, or without it."""
         if ruling.decision is not None and not self._is_over:
+            self._tells(ruling.incident, False)
             self._say(f"{ruling.node} decides for the whole job:")
             self._decided(self._for_this_node(ruling.decision, ruling.leaving), None)
 

@@ -79,6 +79,7 @@ class EvidenceTaker(Looker):
         )
         self._records = records
         self._severities = severities
+        self._judged_elsewhere: set[str] = set()
 
     def judge_slow(self, incident: str, looks: Sequence[JobSnapshot], slow: SlowLook) -> Diagnosis:
         """Find out what is slow; stored is only what is.
@@ -122,7 +123,9 @@ class EvidenceTaker(Looker):
             incident: the looks; on disk before they are judged if they are to be kept.
             called: gives the diagnosis its last form.
         """
-        self._records.told_elsewhere.discard(incident.id)  # whoever judges tells of it
+        # Whoever judges tells of it, until somebody decides.
+        self._records.tells_of(incident.id, is_here=True)
+        self._judged_elsewhere.discard(incident.id)
         if incident.kept:
             self.store(incident)
         diagnosis = self._diagnose(incident)
@@ -144,7 +147,8 @@ class EvidenceTaker(Looker):
             b: the second look.
         """
         incident = diagnosis.incident or ""
-        self._records.told_elsewhere.add(incident)
+        self._records.tells_of(incident, is_here=False)
+        self._judged_elsewhere.add(incident)
         if self._records.has_whole(incident, diagnosis):
             return
         if a is not None and not self._records.has_snapshot(incident):
@@ -199,7 +203,7 @@ class EvidenceTaker(Looker):
         now = with_severity(diagnosis, silent, self._severities)
         if now.severity == diagnosis.severity or now.incident is None:
             return now
-        if now.incident not in self._records.told_elsewhere:  # of the whole job who judged has it all
+        if now.incident not in self._judged_elsewhere:  # of the whole job who judged has it all
             self._records.diagnosis(now.incident, now)
         return now
 

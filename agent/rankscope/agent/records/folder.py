@@ -185,6 +185,10 @@ class Records:
         path = self.incident(incident).snapshot_path("a")
         return self.usable and self._guard(lambda: found.append(path.is_file())) and found == [True]
 
+    def tells_of(self, incident: str, is_here: bool) -> None:  # noqa: FBT001 - a callback of one caller
+        """Whether notices of an incident are sent by this agent from now on."""
+        (self.told_elsewhere.discard if is_here else self.told_elsewhere.add)(incident)
+
     def has_incident(self, incident: str) -> bool:
         """Whether an incident lies here whole, of whichever agent."""
         found: list[bool] = []
