@@ -67,7 +67,8 @@ def start_launcher() -> Generator[StartLauncher]:
 
 
 def python_below(pid: int) -> list[int]:
-    return [one for one in proc.descendants(pid) if proc.is_python(one)]
+    # In the midst of its exec a process has its new program, and no environment yet.
+    return [one for one in proc.descendants(pid) if proc.is_python(one) and proc.environ(one)]
 
 
 def launch_of(*workers: WorkerRef) -> Launch:
