@@ -95,6 +95,7 @@ class SessionReports(Announcer):
         # An agent that is itself a worker (a nested launch) must not pass its mark on to its ranks.
         os.environ.pop(environment.RANK_PID, None)
         self.run_id = run_id
+        self._command = tuple(command)
         self.settings = settings
         self.console = Console()
         self._log_lines = LogLines(self.console)

@@ -73,6 +73,7 @@ class Session(SessionReports):
             end_left_behind(
                 before,
                 self.run_id,
+                self._command,
                 evidence=self.evidence,
                 ledger=self.ledger,
                 signals=self.signals,

@@ -3,6 +3,9 @@
 They hold the devices and write the checkpoints of those that are about to start. Which they are is told by
 the ``agent.json`` of the agent before this one on the same node under the same run id: a process counts when
 pid and start time are those of a worker there, it has the run id in its environment, and that agent is gone.
+An agent may have been killed before it could write down whom it started: these are known by that agent's
+process id, which they too have in their environment, and by their command, which what a worker has started
+for itself and left behind has not.
 """
 
 from __future__ import annotations
@@ -10,9 +13,8 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from rankscope.agent.ending.last_look import time_to_look
@@ -31,11 +33,14 @@ from rankscope.diag.ranks import fold_ranks
 from rankscope.diag.store.files import read_json
 from rankscope.diag.store.incidents import new_incident_id
 from rankscope.diag.store.job import AgentFile
+from rankscope.watchdog import environment
 
 TERM_TIMEOUT: Final = 10.0
 """Seconds between SIGTERM and SIGKILL: nobody has waited for what they do since their agent was killed."""
 _WHY: Final = "the agent that had started them was killed"
 _OVER: Final = "ended"
+_RUN_ID: Final = "TORCHELASTIC_RUN_ID"
+_RANKS: Final = ("RANK", "LOCAL_RANK")
 
 
 class LeftBehindError(RankscopeError):
@@ -54,26 +59,53 @@ def read_predecessor(records: Records) -> AgentFile | None:
     return None if is_over or proc.start_ticks(before.pid) == before.start_ticks else before
 
 
-def left_workers(before: AgentFile, run_id: str) -> tuple[WorkerRef, ...]:
-    """The workers of an agent that is gone which still run."""
-    return tuple(
+def left_workers(before: AgentFile, run_id: str, command: Sequence[str]) -> tuple[WorkerRef, ...]:
+    """The workers of an agent that is gone which still run.
+
+    Args:
+        before: that agent.
+        run_id: of its job.
+        command: what is trained, with its arguments.
+    """
+    written = tuple(
         WorkerRef(one.rank, one.local_rank, one.pid, one.start_ticks)
         for one in before.workers
-        if one.start_ticks and proc.start_ticks(one.pid) == one.start_ticks and _has_run_id(one.pid, run_id)
+        if one.start_ticks
+        and proc.start_ticks(one.pid) == one.start_ticks
+        and (proc.environ(one.pid) or {}).get(_RUN_ID) == run_id
     )
+    known = {one.pid for one in written}
+    return (*written, *(one for one in _not_written(before.pid, run_id, command) if one.pid not in known))
 
 
-def _has_run_id(pid: int, run_id: str) -> bool:
-    try:
-        environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return False
-    return b"TORCHELASTIC_RUN_ID=" + os.fsencode(run_id) in environ
+def _not_written(agent: int, run_id: str, command: Sequence[str]) -> list[WorkerRef]:
+    """What else runs that an agent has started itself: not what its workers have, which is theirs to end."""
+    trained = [one for one in command if one]
+    if not trained:
+        return []
+    table = proc.process_table()
+    marked: dict[int, dict[str, str]] = {}
+    for pid in table:
+        environ = proc.environ(pid) or {}
+        if environ.get(_RUN_ID) == run_id and environ.get(environment.AGENT_PID) == str(agent):
+            marked[pid] = environ
+    return [
+        WorkerRef(int(environ["RANK"]), int(environ["LOCAL_RANK"]), pid, table[pid].start_ticks)
+        for pid, environ in marked.items()
+        if table[pid].parent not in marked
+        and all(_is_number(environ.get(name)) for name in _RANKS)
+        and list(proc.command_line(pid)[-len(trained) :]) == trained
+    ]
+
+
+def _is_number(text: str | None) -> bool:
+    return text is not None and text.isascii() and text.isdecimal()
 
 
 def end_left_behind(
     before: AgentFile,
     run_id: str,
+    command: Sequence[str],
     *,
     evidence: EvidenceTaker,
     ledger: Ledger,
@@ -86,6 +118,7 @@ def end_left_behind(
     Args:
         before: that agent.
         run_id: of both.
+        command: what is trained, with its arguments.
         evidence: looks at them.
         ledger: records what is done.
         signals: those that end the agent.
@@ -96,12 +129,12 @@ def end_left_behind(
         LeftBehindError: some could not be ended.
         SignalException: a signal came meanwhile.
     """
-    workers = left_workers(before, run_id)
+    workers = left_workers(before, run_id, command)
     if not workers:
         return
     who = f"ranks {fold_ranks(worker.rank for worker in workers)} (processes {_pids(workers)})"
     say(f"{who} still run, and {_WHY}: they are ended before new ones start")
-    launch = Launch(workers, before.restart_count, before.world_size)
+    launch = Launch(workers, before.restart_count, before.world_size or len(workers))
     groups = all(_leads_a_group(worker.pid) for worker in workers)
     ending = Ending(workers, as_groups=groups, signals=signals, stopping=lambda: None)
     take = partial(_look, launch, evidence, ledger) if budget > 0 else None
