@@ -208,7 +208,7 @@ class EvidenceFirstAgent(LocalElasticAgent):
         if not wanted or self._ending is None or self._ending.evidence_taken:
             return False
         # Who signals the workers as well may have ended them before us: what they wrote last is still there.
-        return self._ends.is_any_alive() or any(end.code != 0 for end in self._ends.facts().values())
+        return not self._ends.are_all_done()
 
     def _evidence_due(self, death_sig: signal.Signals) -> Evidence | None:
         """What is to be known of the workers before they are stopped, ``None`` for nothing."""

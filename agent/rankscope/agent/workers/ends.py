@@ -75,6 +75,14 @@ class WorkerEnds:
             if (code := codes.get(worker.local_rank)) is not None
         }
 
+    def are_all_done(self) -> bool:
+        """Whether all workers have ended with 0; one of which that is not known has not."""
+        launch = self._roster.launch
+        if launch is None:
+            return True
+        codes = {worker.rank: code for worker, code, _pcontext in self._ended()}
+        return all(codes.get(worker.rank) == 0 for worker in launch.workers)
+
     def is_any_alive(self) -> bool:
         """Whether any worker has not ended."""
         launch = self._roster.launch
