@@ -166,7 +166,7 @@ class DiagElasticAgent(DecidedAgent):
             allowed = self._session.decider.restarts_allowed
             told = told_restarts(store, self._round_id, known=known, most=allowed)
         with suppress(Exception):
-            others = introduced(store, self._round_id)
+            others = introduced(store, self._round_id, nodes=group_world_size)
             self._session.services.nodes_met(others.token, others.peers)
         if told > known:
             self._session.restarts_told(told)

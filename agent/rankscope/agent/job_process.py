@@ -24,7 +24,7 @@ from torch.distributed.launcher.api import LaunchConfig
 
 from rankscope.agent.launcher import launch_agent
 from rankscope.agent.logs.wanted import capture_wanted
-from rankscope.agent.rendezvous.own_address import host_for_others
+from rankscope.agent.own_session import session_of
 from rankscope.agent.session import Session
 from rankscope.agent.settings.values import Settings
 from rankscope.agent.torchrun import agent_factory, captured_logs
@@ -57,14 +57,7 @@ def run_job(
         redirects_given: torchrun's ``--redirects``, or log specs of the user's, are in use.
         tee_given: torchrun's ``--tee`` is.
     """
-    nodes = f"{config.min_nodes}:{config.max_nodes}"
-    session = Session(
-        run_id=config.run_id,
-        command=command,
-        settings=settings,
-        nodes=nodes,
-        own_host=host_for_others(config),
-    )
+    session = session_of(config, command, settings)
     capture, why = capture_wanted(
         settings.log_capture,
         redirects_given=redirects_given,

@@ -1,4 +1,4 @@
-"""The session of an agent that nobody has given one: of a launch by a program, or of an agent made by itself.
+"""The sessions of launches; above all of an agent that nobody has given one, made by itself or by a program.
 
 The process belongs to somebody else: it is never ended here, and its signal handlers are given back. It must
 not know torch's agent nor what is launched.
@@ -10,13 +10,15 @@ import contextlib
 import os
 import signal
 from argparse import Namespace
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 from torch.distributed.elastic.agent.server.api import WorkerSpec
 from torch.distributed.elastic.multiprocessing import SignalException
+from torch.distributed.launcher.api import LaunchConfig
 
 from rankscope.agent.ranks.assignment import check_scheme
+from rankscope.agent.rendezvous.own_address import host_for_others
 from rankscope.agent.rendezvous.store import inner_of
 from rankscope.agent.session import Session
 from rankscope.agent.settings.resolution import resolve
@@ -36,6 +38,17 @@ def session_for(spec: WorkerSpec) -> Session:
     settings = own_settings(spec.max_restarts)
     check_scheme(settings.rank_assignment, spec.local_world_size)
     return Session(run_id=handler.get_run_id(), command=[name], settings=settings, nodes=nodes)
+
+
+def session_of(config: LaunchConfig, command: Sequence[str], settings: Settings) -> Session:
+    """A session for a launch by torch's configuration; not opened."""
+    return Session(
+        run_id=config.run_id,
+        command=command,
+        settings=settings,
+        nodes=f"{config.min_nodes}:{config.max_nodes}",
+        own_host=host_for_others(config),
+    )
 
 
 def own_settings(max_restarts: int) -> Settings:

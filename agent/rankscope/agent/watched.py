@@ -14,10 +14,8 @@ from torch.distributed.elastic.agent.server.health_check_server import HealthChe
 from torch.distributed.launcher.api import LaunchConfig
 
 from rankscope.agent.launcher import Entrypoint, entrypoint_name, launch_agent
-from rankscope.agent.own_session import own_settings, watched
+from rankscope.agent.own_session import own_settings, session_of, watched
 from rankscope.agent.ranks.assignment import check_scheme
-from rankscope.agent.rendezvous.own_address import host_for_others
-from rankscope.agent.session import Session
 from rankscope.agent.settings.values import Settings
 from rankscope.agent.torchrun import agent_factory
 
@@ -47,17 +45,9 @@ def launch(
         if not config.run_id:
             config.run_id = str(uuid.uuid4().int)
         command = [entrypoint_name(entrypoint, args) or "?"]
-        nodes = f"{config.min_nodes}:{config.max_nodes}"
         wanted = settings or own_settings(config.max_restarts)
         check_scheme(wanted.rank_assignment, config.nproc_per_node)
-        session = Session(
-            run_id=config.run_id,
-            command=command,
-            settings=wanted,
-            nodes=nodes,
-            own_host=host_for_others(config),
-        )
-        with watched(session):
+        with watched(session_of(config, command, wanted)) as session:
             return launch_agent(
                 config,
                 entrypoint,

@@ -8,7 +8,7 @@ does) and never stops anything (``agent.policy`` decides). Transitions::
     watching    a working rank is waited for     -> watching     Sample
     watching    the samples show a Python loop   -> confirming   Suspected, Capture b
     suspected   progress                         -> watching     Cleared
-    suspected   a taken, WINDOW later            -> confirming   Capture b
+    suspected   a taken, a window later          -> confirming   Capture b
     confirming  progress, or it works after all  -> watching     Cleared
     confirming  b taken, nothing moved           -> confirmed    Confirmed
     confirmed   the verdict is Healthy           -> watching

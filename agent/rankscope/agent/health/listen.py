@@ -81,10 +81,7 @@ def bound_address(listener: socket.socket) -> tuple[str, int]:
 
 def is_loopback(listener: socket.socket) -> bool:
     """Whether nobody from elsewhere can reach a listener."""
-    try:
-        return ipaddress.ip_address(bound_address(listener)[0]).is_loopback
-    except ValueError:
-        return False
+    return names_loopback(bound_address(listener)[0])
 
 
 def names_loopback(host: str) -> bool:

@@ -56,8 +56,10 @@ def introduce(store: Store, round_id: str, token: str, me: Peer, *, is_settled: 
         appending.append(_key(round_id, "peers"), line)
 
 
-def introduced(store: Store, round_id: str) -> Introduced:
-    """What the nodes of a round have told, once all have."""
+def introduced(store: Store, round_id: str, *, nodes: int) -> Introduced:
+    """What the nodes of a round have told, once all have; nothing where there is one."""
+    if nodes == 1:
+        return Introduced()
     token = next(filter(None, (_read(store, _key(round_id, name)) for name in _TOKENS)), b"")
     peers = _read(store, _key(round_id, "peers")).splitlines()
     read = (_peer(line) for line in peers[:MOST_PEERS])

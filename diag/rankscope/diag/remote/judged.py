@@ -86,6 +86,12 @@ def looked_at(client: AgentClient, wanted: Wanted, *, job: str) -> Diagnosis:
 
 
 def _refuse_local_flags(wanted: Wanted) -> None:
+    for flag in local_flags(wanted):
+        raise UsageError(f"{flag}: an agent looks with its own settings; leave it out for a URL")
+
+
+def local_flags(wanted: Wanted) -> list[str]:
+    """What is wanted that only a look from here can give."""
     given = {
         "--samples": wanted.samples,
         "--native": wanted.native,
@@ -93,9 +99,7 @@ def _refuse_local_flags(wanted: Wanted) -> None:
         "--catalogue": wanted.catalogue,
         "--user-code": wanted.user_code,
     }
-    for flag, value in given.items():
-        if value:
-            raise UsageError(f"{flag}: an agent looks with its own settings; leave it out for a URL")
+    return [flag for flag, value in given.items() if value]
 
 
 def _stored(client: AgentClient, wanted: Wanted) -> Sequence[Judged]:

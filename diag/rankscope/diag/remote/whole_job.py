@@ -15,7 +15,7 @@ from rankscope.diag.errors import RankscopeError
 from rankscope.diag.judging.judged import Judged
 from rankscope.diag.judging.wanted import Wanted
 from rankscope.diag.model import Diagnosis
-from rankscope.diag.remote.judged import MOVING, agent_at, looked_at
+from rankscope.diag.remote.judged import MOVING, agent_at, local_flags, looked_at
 from rankscope.diag.store.incidents import IncidentFolder, incident_folders
 from rankscope.diag.store.job import AgentFile, JobFolder
 
@@ -33,7 +33,7 @@ def judge_whole_job(found: NamedJob, wanted: Wanted) -> Sequence[Judged] | None:
         wanted: what, and how; ways to look that an agent does not have are for this host alone.
     """
     folder = found.folder
-    if folder is None or not _is_elsewhere_too(found) or _looks_itself(wanted):
+    if folder is None or not _is_elsewhere_too(found) or local_flags(wanted):
         return None
     token = _token_of(folder, wanted)
     if token is None:
@@ -66,10 +66,6 @@ def _is_elsewhere_too(found: NamedJob) -> bool:
         return True
     (job,) = found.jobs if len(found.jobs) == 1 else (None,)
     return job is not None and job.job_dir is not None and job.world_size > len(job.ranks)
-
-
-def _looks_itself(wanted: Wanted) -> bool:
-    return bool(wanted.samples or wanted.native or wanted.locals or wanted.catalogue or wanted.user_code)
 
 
 def _in_order(folder: JobFolder) -> list[AgentFile]:

@@ -76,7 +76,7 @@ class OtherAgents:
         asking, self._asking, self._peers = self._asking, None, ()
         if asking is not None:
             asking.cancel()
-            await asyncio.wait({asking})
+            await asyncio.wait({asking}, timeout=_PATIENCE)
 
     async def _ask_all(self) -> None:
         turns = asyncio.Semaphore(_AT_ONCE)

@@ -37,34 +37,40 @@ def tells(store: TCPStore, token: str, number: int = 0, *, settled: bool = False
 
 
 def test_the_token_that_is_told_first_holds(store: TCPStore) -> None:
-    assert introduced(store, "one") == Introduced()
+    assert introduced(store, "one", nodes=2) == Introduced()
     for token in ("", "first", "second"):
         tells(store, token)
-    assert introduced(store, "one").token == "first"
-    assert introduced(store, "two") == Introduced()
+    assert introduced(store, "one", nodes=2).token == "first"
+    assert introduced(store, "two", nodes=2) == Introduced()
 
 
 def test_a_token_that_nodes_agreed_on_before_holds_whoever_comes_new(store: TCPStore) -> None:
     tells(store, "of-the-new-one")
     tells(store, "of-the-others", settled=True)
-    assert introduced(store, "one").token == "of-the-others"
+    assert introduced(store, "one", nodes=2).token == "of-the-others"
 
 
 def test_agents_tell_where_they_can_be_asked(store: TCPStore) -> None:
     for number in range(3):
         tells(store, "", number)
     introduce(store, "one", "", Peer("nobody", ""), is_settled=False, nodes=2)
-    told = introduced(store, "one").peers
+    told = introduced(store, "one", nodes=2).peers
     assert told == tuple(Peer(f"node{number}", f"http://198.18.0.{number}:4242") for number in range(3))
+
+
+def test_a_job_of_one_node_asks_its_store_nothing() -> None:
+    nobody: Any = None
+    introduce(nobody, "one", "a-token", Peer("here", "http://198.18.0.1:1"), is_settled=False, nodes=1)
+    assert introduced(nobody, "one", nodes=1) == Introduced()
 
 
 def test_in_a_large_job_nobody_reads_the_addresses_of_all(store: TCPStore) -> None:
     tells(store, "a-token", nodes=MOST_PEERS + 1)
-    assert introduced(store, "one") == Introduced("a-token")
+    assert introduced(store, "one", nodes=2) == Introduced("a-token")
 
 
 def test_what_is_no_address_is_passed_over(store: TCPStore) -> None:
     appending: Any = store
     appending.append("rankscope/introductions/one/peers", b"{half\n\xff\n")
     tells(store, "", 7)
-    assert [peer.node for peer in introduced(store, "one").peers] == ["node7"]
+    assert [peer.node for peer in introduced(store, "one", nodes=2).peers] == ["node7"]
