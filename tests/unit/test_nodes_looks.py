@@ -13,7 +13,7 @@ from tests.rules_factory import loading, waiting
 
 from rankscope.agent.nodes.clock_offsets import Offset
 from rankscope.agent.nodes.events import Missing
-from rankscope.agent.nodes.folding import fold_look, unfold
+from rankscope.agent.nodes.folding import Known, fold_look, unfold
 from rankscope.agent.nodes.keys import Which
 from rankscope.agent.nodes.limits import CHUNK_BYTES, NODE_BYTES
 from rankscope.agent.nodes.merging import Merge, clock_evidence
@@ -97,7 +97,7 @@ def a_full_rank(number: int) -> RankSnapshot:
 
 def test_a_look_comes_back_as_it_went() -> None:
     look = JobSnapshot("run-7", 5.0, WORLD, tuple(a_full_rank(number) for number in range(LOCAL)))
-    assert unfold(fold_look(look, NODE_BYTES), {}) == look
+    assert unfold(fold_look(look, NODE_BYTES), Known()) == look
 
 
 @given(st.integers(0, 2**32), st.integers(1, 4))
@@ -106,11 +106,11 @@ def test_any_look_comes_back_as_it_went(seed: int, count: int) -> None:
     ranks = tuple(a_full_rank(draw.randrange(100) * 10 + number) for number in range(count))
     ranks = tuple(one if draw.random() < 0.7 else replace(one, threads=(), record=None) for one in ranks)
     look = JobSnapshot("run-7", draw.random(), WORLD, ranks)
-    assert unfold(fold_look(look, NODE_BYTES), {}) == look
+    assert unfold(fold_look(look, NODE_BYTES), Known()) == look
 
 
 def test_equal_stacks_of_all_nodes_are_one_object() -> None:
-    known: dict[bytes, tuple[Frame, ...]] = {}
+    known = Known()
     looks = [JobSnapshot("run-7", 5.0, WORLD, (a_full_rank(3 * number),)) for number in range(4)]
     unpacked = [unfold(fold_look(look, NODE_BYTES), known) for look in looks]
     first, *others = [look.ranks[0].threads for look in unpacked if look is not None]
@@ -118,9 +118,39 @@ def test_equal_stacks_of_all_nodes_are_one_object() -> None:
     assert all(mine.frames is its.frames for other in others for mine, its in zip(first, other, strict=True))
 
 
+def test_what_a_second_look_has_in_common_with_the_first_is_one_object() -> None:
+    known = Known()
+    rank = a_full_rank(0)
+    looks = [
+        JobSnapshot("run-7", time, WORLD, (replace(rank, time=time, facts=a_rank(0).build(time).facts),))
+        for time in (5.0, 9.0)
+    ]
+    first, second = (unfold(fold_look(look, NODE_BYTES), known) for look in looks)
+    assert [first, second] == looks
+    assert first is not None
+    assert second is not None
+    assert second.ranks[0].threads is first.ranks[0].threads
+    assert second.ranks[0].record is first.ranks[0].record
+    assert not known.parts
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_second_look_that_differs_in_stacks_alone_shows_them(number: int) -> None:
+    """The numbers of stacks are of one look: the same number may stand for another stack in the next."""
+    known = Known()
+    rank = a_full_rank(0)
+    moved = (Frame("elsewhere", "train.py", 7), *rank.threads[number].frames)
+    threads = tuple(
+        replace(thread, frames=moved) if place == number else thread
+        for place, thread in enumerate(rank.threads)
+    )
+    looks = [JobSnapshot("run-7", 5.0, WORLD, (one,)) for one in (rank, replace(rank, threads=threads))]
+    assert [unfold(fold_look(look, NODE_BYTES), known) for look in looks] == looks
+
+
 @pytest.mark.parametrize("data", [b"", b"x" * 100, fold_look(a_job(), NODE_BYTES)[0][:-3]])
 def test_a_damaged_look_is_none(data: bytes) -> None:
-    assert unfold((data,), {}) is None
+    assert unfold((data,), Known()) is None
 
 
 @given(st.binary(max_size=200))
@@ -128,7 +158,7 @@ def test_no_bytes_are_too_odd_to_unpack(data: bytes) -> None:
     whole = fold_look(JobSnapshot("j", 0.0, 2, (a_full_rank(1),)), NODE_BYTES)[0]
     place = len(whole) // 2
     for parts in ((data,), (whole[:place], data), (whole[:place] + data + whole[place + len(data) :],)):
-        unfold(parts, {})
+        unfold(parts, Known())
 
 
 def test_what_does_not_fit_goes_in_order_and_is_said() -> None:
@@ -137,7 +167,7 @@ def test_what_does_not_fit_goes_in_order_and_is_said() -> None:
     for most in (NODE_BYTES, 40_000, 12_000, 6_000, 200):
         parts = fold_look(look, most)
         sizes.append(sum(map(len, parts)))
-        back = unfold(parts, {})
+        back = unfold(parts, Known())
         assert back is not None
         assert [one.rank for one in back.ranks] == [0, 1]
         if most != NODE_BYTES:
@@ -174,12 +204,12 @@ def test_a_large_look_has_parts_of_bounded_size() -> None:
     parts = fold_look(look, NODE_BYTES)
     assert len(parts) > 1
     assert max(map(len, parts)) <= CHUNK_BYTES
-    assert unfold(parts, {}) == look
+    assert unfold(parts, Known()) == look
 
 
 def test_in_a_large_job_a_record_keeps_what_is_open_and_the_newest() -> None:
     look = JobSnapshot("run-7", 5.0, 16_000, (a_full_rank(0),))
-    back = unfold(fold_look(look, NODE_BYTES), {})
+    back = unfold(fold_look(look, NODE_BYTES), Known())
     assert back is not None
     record = back.ranks[0].record
     assert record is not None

@@ -1,14 +1,18 @@
 """One node's look as it travels: identical stacks once, packed, of bounded size, in parts. Pure.
 
-A stack is a value of its own (its packed frames): whoever merges looks of many nodes decodes each distinct
-stack once. What does not fit goes in the order of what it is worth to a verdict, and each rank says what it
-lost. It must not know how it travels.
+A stack is a value of its own (its packed frames), and so are a rank's threads and its record: whoever merges
+looks of many nodes decodes each distinct stack once, and of a second look only what is new. What does not fit
+goes in the order of what it is worth to a verdict, and each rank says what it lost. It must not know how it
+travels.
 """
 
 from __future__ import annotations
 
+import hashlib
+import operator
 from collections.abc import Callable, Sequence
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
 
 import msgspec
 import zstandard
@@ -16,6 +20,7 @@ import zstandard
 from rankscope.agent.nodes.limits import CHUNK_BYTES
 from rankscope.diag.model import (
     ChildSnapshot,
+    FlightRecord,
     Frame,
     FrameVariables,
     JobSnapshot,
@@ -23,7 +28,7 @@ from rankscope.diag.model import (
     ThreadStack,
 )
 
-VERSION: Final = 1
+VERSION: Final = 2
 LARGE_JOB: Final = 512
 """Ranks from which on a record keeps less: what the leader holds grows with the ranks."""
 KEPT_ENTRIES: Final = 8
@@ -34,12 +39,14 @@ _LEVEL: Final = 3
 _pack = msgspec.msgpack.Encoder().encode
 
 
+_Frames = tuple[Frame, ...]
+
+
 class FoldedThread(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A thread whose frames are the stack of that number."""
+    """A thread without its frames."""
 
     thread_id: int
     name: str | None
-    stack: int
     is_main: bool
     holds_gil: bool | None
     active: bool | None
@@ -48,19 +55,31 @@ class FoldedThread(msgspec.Struct, frozen=True, array_like=True, gc=False):
     variables: tuple[FrameVariables, ...] = ()
 
 
+class Folded(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Threads, or the entries of a record, and where their frames are.
+
+    Attributes:
+        packed: a tuple of ``FoldedThread``, or a ``FlightRecord`` whose entries have no frames.
+        stacks: for each the number of its stack.
+    """
+
+    packed: bytes
+    stacks: tuple[int, ...]
+
+
 class FoldedRank(msgspec.Struct, frozen=True, array_like=True):
-    """A rank without frames, and where they are.
+    """A rank, and what of it is packed on its own.
 
     Attributes:
         rank: everything else of it.
         threads: its threads; children those of each child process.
-        entries: numbers of the stacks of its record's entries.
+        record: its flight record, ``None`` without.
     """
 
     rank: RankSnapshot
-    threads: tuple[FoldedThread, ...] = ()
-    children: tuple[tuple[FoldedThread, ...], ...] = ()
-    entries: tuple[int, ...] = ()
+    threads: Folded
+    children: tuple[Folded, ...] = ()
+    record: Folded | None = None
 
 
 class FoldedLook(msgspec.Struct, frozen=True):
@@ -105,13 +124,59 @@ def fold_look(look: JobSnapshot, most_bytes: int) -> tuple[bytes, ...]:
     return tuple(packed[start : start + CHUNK_BYTES] for start in range(0, len(packed), CHUNK_BYTES))
 
 
-def unfold(parts: Sequence[bytes], known: dict[bytes, tuple[Frame, ...]]) -> JobSnapshot | None:
+_Part = TypeVar("_Part")
+
+
+@dataclass(slots=True)
+class Known:
+    """What was unpacked of earlier looks.
+
+    Attributes:
+        stacks: by their bytes. Equal stacks of all looks are one object.
+        parts: threads and records by the digest of their bytes, with the frames that they were put together
+            with. In a job that stands still the second look of a rank has those of its first: they are taken
+            from here then, and a third one is not expected.
+    """
+
+    stacks: dict[bytes, _Frames] = field(default_factory=dict[bytes, _Frames])
+    parts: dict[bytes, tuple[list[_Frames], Any]] = field(
+        default_factory=dict[bytes, tuple[list[_Frames], Any]]
+    )
+
+    def stack(self, packed: bytes) -> _Frames:
+        """The frames of a stack."""
+        frames = self.stacks.get(packed)
+        if frames is None:
+            frames = self.stacks[packed] = _unpack_stack(packed)
+        return frames
+
+    def part(
+        self, folded: Folded, stacks: list[_Frames], put_together: Callable[[bytes, list[_Frames]], _Part]
+    ) -> _Part:
+        """Threads or a record with their frames.
+
+        Args:
+            folded: what was packed.
+            stacks: those of its look, by number.
+            put_together: makes it of its bytes and the frames of its members.
+        """
+        frames = [stacks[number] for number in folded.stacks]
+        digest = hashlib.blake2b(folded.packed, digest_size=16).digest()
+        before = self.parts.pop(digest, None)
+        if before is not None and len(before[0]) == len(frames) and all(map(operator.is_, before[0], frames)):
+            part: _Part = before[1]
+            return part
+        part = put_together(folded.packed, frames)
+        self.parts[digest] = frames, part
+        return part
+
+
+def unfold(parts: Sequence[bytes], known: Known) -> JobSnapshot | None:
     """Unpack a look.
 
     Args:
         parts: as they were packed.
-        known: stacks that were unpacked before, by their bytes; new ones are added. Equal stacks of all looks
-            are one object.
+        known: what was unpacked before; what is new is added.
 
     Returns:
         The look, ``None`` when it is none, or of another version.
@@ -121,22 +186,17 @@ def unfold(parts: Sequence[bytes], known: dict[bytes, tuple[Frame, ...]]) -> Job
         folded = _unpack(data)
         if folded.version != VERSION:
             return None
-        stacks = [_stack(packed, known) for packed in folded.stacks]
-        ranks = tuple([_whole(one, stacks) for one in folded.ranks])
+        stacks = [known.stack(packed) for packed in folded.stacks]
+        ranks = tuple([_whole(one, stacks, known) for one in folded.ranks])
     except (msgspec.DecodeError, zstandard.ZstdError, IndexError, ValueError):
         return None
     return JobSnapshot(folded.job, folded.time, folded.world_size, ranks)
 
 
 _unpack = msgspec.msgpack.Decoder(FoldedLook).decode
-_unpack_stack = msgspec.msgpack.Decoder(tuple[Frame, ...]).decode
-
-
-def _stack(packed: bytes, known: dict[bytes, tuple[Frame, ...]]) -> tuple[Frame, ...]:
-    frames = known.get(packed)
-    if frames is None:
-        frames = known[packed] = _unpack_stack(packed)
-    return frames
+_unpack_stack = msgspec.msgpack.Decoder(_Frames).decode
+_unpack_threads = msgspec.msgpack.Decoder(tuple[FoldedThread, ...]).decode
+_unpack_record = msgspec.msgpack.Decoder(FlightRecord).decode
 
 
 def _unpacked(data: bytes) -> bytes:
@@ -158,9 +218,9 @@ class _Stacks:
 
     def __init__(self) -> None:
         self.numbers: dict[bytes, int] = {_pack(()): 0}
-        self._known: dict[tuple[Frame, ...], int] = {}
+        self._known: dict[_Frames, int] = {}
 
-    def number(self, frames: tuple[Frame, ...]) -> int:
+    def number(self, frames: _Frames) -> int:
         number = self._known.get(frames)
         if number is None:
             packed = _pack(frames)
@@ -169,31 +229,25 @@ class _Stacks:
 
 
 def _folded(rank: RankSnapshot, stacks: _Stacks) -> FoldedRank:
-    record = rank.record
-    entries = record.entries if record is not None else ()
     bare = msgspec.structs.replace(
         rank,
         threads=(),
         children=tuple(msgspec.structs.replace(child, threads=()) for child in rank.children),
-        record=record
-        and msgspec.structs.replace(
-            record, entries=tuple(msgspec.structs.replace(one, frames=()) for one in entries)
-        ),
+        record=None,
     )
     return FoldedRank(
         bare,
         _folded_threads(rank.threads, stacks),
         tuple(_folded_threads(child.threads, stacks) for child in rank.children),
-        tuple(stacks.number(one.frames) for one in entries),
+        _folded_record(rank.record, stacks) if rank.record is not None else None,
     )
 
 
-def _folded_threads(threads: tuple[ThreadStack, ...], stacks: _Stacks) -> tuple[FoldedThread, ...]:
-    return tuple(
+def _folded_threads(threads: tuple[ThreadStack, ...], stacks: _Stacks) -> Folded:
+    bare = tuple(
         FoldedThread(
             one.thread_id,
             one.name,
-            stacks.number(one.frames),
             one.is_main,
             one.holds_gil,
             one.active,
@@ -203,36 +257,38 @@ def _folded_threads(threads: tuple[ThreadStack, ...], stacks: _Stacks) -> tuple[
         )
         for one in threads
     )
+    return Folded(_pack(bare), tuple(stacks.number(one.frames) for one in threads))
 
 
-def _whole(folded: FoldedRank, stacks: list[tuple[Frame, ...]]) -> RankSnapshot:
+def _folded_record(record: FlightRecord, stacks: _Stacks) -> Folded:
+    bare = tuple(msgspec.structs.replace(one, frames=()) for one in record.entries)
+    packed = _pack(msgspec.structs.replace(record, entries=bare))
+    return Folded(packed, tuple(stacks.number(one.frames) for one in record.entries))
+
+
+def _whole(folded: FoldedRank, stacks: list[_Frames], known: Known) -> RankSnapshot:
     rank = folded.rank
-    record = rank.record
-    if record is not None and any(folded.entries):
-        entries = zip(record.entries, folded.entries, strict=True)
-        with_frames = [msgspec.structs.replace(one, frames=stacks[number]) for one, number in entries]
-        record = msgspec.structs.replace(record, entries=tuple(with_frames))
-    children = rank.children
-    if children:
-        pairs = zip(children, folded.children, strict=True)
-        children = tuple(
-            msgspec.structs.replace(child, threads=_whole_threads(threads, stacks))
-            for child, threads in pairs
-        )
+    pairs = zip(rank.children, folded.children, strict=True)
     return msgspec.structs.replace(
-        rank, threads=_whole_threads(folded.threads, stacks), children=children, record=record
+        rank,
+        threads=known.part(folded.threads, stacks, _whole_threads),
+        children=tuple(
+            [
+                msgspec.structs.replace(child, threads=known.part(threads, stacks, _whole_threads))
+                for child, threads in pairs
+            ]
+        ),
+        record=folded.record and known.part(folded.record, stacks, _whole_record),
     )
 
 
-def _whole_threads(
-    folded: tuple[FoldedThread, ...], stacks: list[tuple[Frame, ...]]
-) -> tuple[ThreadStack, ...]:
+def _whole_threads(packed: bytes, frames: list[_Frames]) -> tuple[ThreadStack, ...]:
     return tuple(
         [
             ThreadStack(
                 one.thread_id,
                 one.name,
-                stacks[one.stack],
+                stack,
                 one.is_main,
                 one.holds_gil,
                 one.active,
@@ -240,9 +296,16 @@ def _whole_threads(
                 one.variables,
                 one.is_cut,
             )
-            for one in folded
+            for one, stack in zip(_unpack_threads(packed), frames, strict=True)
         ]
     )
+
+
+def _whole_record(packed: bytes, frames: list[_Frames]) -> FlightRecord:
+    record = _unpack_record(packed)
+    pairs = zip(record.entries, frames, strict=True)
+    entries = [msgspec.structs.replace(one, frames=stack) if stack else one for one, stack in pairs]
+    return msgspec.structs.replace(record, entries=tuple(entries))
 
 
 # What goes when it does not fit, in this order.

@@ -15,10 +15,10 @@ import msgspec
 
 from rankscope.agent.nodes.clock_offsets import Offset
 from rankscope.agent.nodes.events import Missing
-from rankscope.agent.nodes.folding import unfold
+from rankscope.agent.nodes.folding import Known, unfold
 from rankscope.agent.nodes.keys import Which
 from rankscope.agent.nodes.messages import Member
-from rankscope.diag.model import Evidence, FlightRecord, Frame, JobSnapshot, RankSnapshot
+from rankscope.diag.model import Evidence, FlightRecord, JobSnapshot, RankSnapshot
 
 _NS: Final = 1_000_000_000
 _WORTH_SAYING: Final = 0.1
@@ -36,7 +36,7 @@ class Merge:
 
     job: str
     world_size: int
-    _known: dict[bytes, tuple[Frame, ...]] = field(default_factory=dict[bytes, tuple[Frame, ...]])
+    _known: Known = field(default_factory=Known)
     _looks: dict[tuple[Which, int], JobSnapshot] = field(default_factory=dict[tuple[Which, int], JobSnapshot])
     _unread: list[Missing] = field(default_factory=list[Missing])
 

@@ -57,6 +57,7 @@ class Catalogue:
     blocking: tuple[re.Pattern[str], ...] = ()
     _labels: dict[Frame, Label | None] = field(default_factory=dict, repr=False)
     _serving: dict[Frame, bool] = field(default_factory=dict, repr=False)
+    _helpers: dict[str, bool] = field(default_factory=dict, repr=False)
     of_stacks: StackMemory = field(default_factory=StackMemory, repr=False, compare=False)
     _user: dict[str, bool] = field(default_factory=dict, repr=False)
 
@@ -194,7 +195,7 @@ class Catalogue:
             return False
         if not thread.frames:
             return True
-        if thread.name and any(name.match(thread.name) for name in self.thread_names):
+        if thread.name and self._is_helpers_name(thread.name):
             return True
         return self.of_stacks.once(
             "serves", thread.frames, lambda frames: any(map(self._serves_others, frames))
@@ -202,11 +203,22 @@ class Catalogue:
 
     def idles(self, frames: tuple[Frame, ...]) -> bool:
         """Whether frames, leaf first, are those of a loop that serves others, and serves none just now."""
+        return self.of_stacks.once("idles", frames, self._idles)
+
+    def _idles(self, frames: tuple[Frame, ...]) -> bool:
         outside = itertools.dropwhile(
             lambda frame: not (self._serves_others(frame) or self.is_user_code(frame)), frames
         )
         first = next(outside, None)
         return first is not None and self._serves_others(first)
+
+    def _is_helpers_name(self, name: str) -> bool:
+        known = self._helpers.get(name)
+        if known is None:
+            if len(self._helpers) >= _REMEMBERED:
+                self._helpers.clear()
+            known = self._helpers[name] = any(pattern.match(name) for pattern in self.thread_names)
+        return known
 
     def _serves_others(self, frame: Frame) -> bool:
         known = self._serving.get(frame)

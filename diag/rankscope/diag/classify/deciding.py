@@ -70,8 +70,9 @@ class Reader:
 
     def holder(self, rank: RankSnapshot) -> Position | None:
         """The thread beside its main thread that keeps the GIL and does not run, ``None`` without one."""
-        found = (one for one in self.others(rank) if one.thread.holds_gil and one.thread.active is False)
-        return next(found, None)
+        found = (one for one in rank.threads if one.holds_gil and one.active is False and self._decides(one))
+        thread = next(found, None)
+        return self._of(thread) if thread is not None else None
 
     def main_idles(self, rank: RankSnapshot) -> bool:
         """Whether its main thread is in a loop that serves others, and serves none at the moment."""
@@ -80,8 +81,11 @@ class Reader:
 
     def others(self, rank: RankSnapshot) -> list[Position]:
         """Where the threads beside its main thread stand, auxiliary ones left out."""
-        threads = (t for t in rank.threads if not t.is_main and not self.catalogue.is_auxiliary(t))
-        return [self._of(thread) for thread in threads]
+        return [self._of(thread) for thread in rank.threads if self._decides(thread)]
+
+    def _decides(self, thread: ThreadStack) -> bool:
+        """Whether a thread beside the main thread may tell where its rank stands."""
+        return not thread.is_main and not self.catalogue.is_auxiliary(thread)
 
     def _of(self, thread: ThreadStack) -> Position:
         return of_thread(thread, None, self.catalogue, self.source_line)

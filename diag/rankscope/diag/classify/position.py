@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Literal
 
 from rankscope.diag.classify.catalogue import Catalogue, Label
@@ -62,8 +62,7 @@ class Position:
     @property
     def leaf(self) -> Frame | None:
         """The innermost Python frame, else the innermost of any kind."""
-        frames = self.thread.frames
-        return next((frame for frame in frames if frame.kind == "python"), frames[0] if frames else None)
+        return leaf_of(self.thread.frames)
 
     @property
     def has_native(self) -> bool:
@@ -84,6 +83,11 @@ class Position:
         """The place as a person reads it: the user's line, else the leaf."""
         frame = self.user_frame or self.leaf
         return show_frame(frame) if frame else "an empty stack"
+
+
+def leaf_of(frames: tuple[Frame, ...]) -> Frame | None:
+    """The innermost Python frame, else the innermost of any kind."""
+    return next((frame for frame in frames if frame.kind == "python"), frames[0] if frames else None)
 
 
 def same_place(before: Position, now: Position) -> bool:
@@ -112,9 +116,8 @@ def of_thread(
             name = _spoken_call(user, source_line) if spoken == "collective" else _STORE_WAIT
             return Position(thread, _WAITING[spoken], spoken, name, user, by_source=True)
         label = spoken
-    position = Position(thread, None, label, "", user)
-    shown = user or position.leaf
-    return replace(position, call=shown_function(shown.function) if shown else "")
+    shown = user or leaf_of(thread.frames)
+    return Position(thread, None, label, shown_function(shown.function) if shown else "", user)
 
 
 def _innermost_label(frames: tuple[Frame, ...], catalogue: Catalogue) -> tuple[Label | None, str]:

@@ -43,9 +43,8 @@ def _roots(positions: Iterable[Position], catalogue: Catalogue) -> frozenset[Roo
 
 def _in_one_place(positions: Sequence[Position | None]) -> bool:
     """Whether the main threads of several ranks all stand in one function, in no wait for others."""
-    paths = {one.path if one is not None else None for one in positions}
     return (
         len(positions) > 1
-        and len(paths) == 1
         and all(one is None or one.waiting is None for one in positions)
+        and len({one.path if one is not None else None for one in positions}) == 1
     )
