@@ -30,6 +30,7 @@ import msgspec
 
 from benchmarks.node_looks import LOCAL, a_look
 from benchmarks.row import Row
+from rankscope.diag.unhurried import without_collector
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -409,8 +410,10 @@ class _Leader:
     def keep(self, kept: Any) -> None:
         if "collect" not in self.times:
             self._mark("collect")
-        self.merge.keep(kept.which, kept.rank, kept.parts)
+        with without_collector():  # as the agent does
+            self.merge.keep(kept.which, kept.rank, kept.parts)
 
+    @without_collector()
     def judge(self, asked: Any) -> None:
         from rankscope.agent.nodes.clock_offsets import offset_of
         from rankscope.agent.nodes.events import Judged

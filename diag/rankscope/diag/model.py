@@ -1,7 +1,8 @@
 """The nouns of Rankscope, one meaning each (ARCHITECTURE.md, "Nouns").
 
 Frozen ``msgspec`` structs, decoded and validated at the edges and stored as they are. Every stored
-file carries ``schema``; fields may be added (with a default), none renamed or removed.
+file carries ``schema``; fields may be added (with a default), none renamed or removed. Trees of plain values
+are never part of a cycle: the garbage collector need not go through them (``gc=False``).
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
     source: str = ""
 
 
-class FrameVariables(msgspec.Struct, frozen=True):
+class FrameVariables(msgspec.Struct, frozen=True, gc=False):
     """The local variables and arguments of one frame, as the tool printed them.
 
     Attributes:
@@ -76,7 +77,7 @@ class FrameVariables(msgspec.Struct, frozen=True):
     values: tuple[tuple[str, str], ...]
 
 
-class ThreadStack(msgspec.Struct, frozen=True):
+class ThreadStack(msgspec.Struct, frozen=True, gc=False):
     """One thread of one process at one time; ``frames`` are leaf first.
 
     Attributes:
@@ -103,7 +104,7 @@ class ThreadStack(msgspec.Struct, frozen=True):
     is_cut: bool = False
 
 
-class ProcessFacts(msgspec.Struct, frozen=True):
+class ProcessFacts(msgspec.Struct, frozen=True, gc=False):
     """``/proc`` of one process at one time. Counters are totals since the process started.
 
     Attributes:
@@ -155,7 +156,7 @@ class GroupProgress(msgspec.Struct, frozen=True, gc=False):
     members: int = 0
 
 
-class Progress(msgspec.Struct, frozen=True):
+class Progress(msgspec.Struct, frozen=True, gc=False):
     """What the worker's probe wrote into the progress page.
 
     Attributes:
@@ -180,7 +181,7 @@ class Progress(msgspec.Struct, frozen=True):
     seconds_since_return: float | None = None
 
 
-class ExitFacts(msgspec.Struct, frozen=True):
+class ExitFacts(msgspec.Struct, frozen=True, gc=False):
     """How a process ended.
 
     Attributes:
@@ -250,7 +251,7 @@ class RecordedGroup(msgspec.Struct, frozen=True, gc=False):
     completed: int = -1
 
 
-class FlightRecord(msgspec.Struct, frozen=True):
+class FlightRecord(msgspec.Struct, frozen=True, gc=False):
     """Torch's flight record of one rank: its groups, and its newest operations.
 
     Attributes:
@@ -287,7 +288,7 @@ class Connection(msgspec.Struct, frozen=True, gc=False):
     retries: int = 0
 
 
-class ChildSnapshot(msgspec.Struct, frozen=True):
+class ChildSnapshot(msgspec.Struct, frozen=True, gc=False):
     """A child process of a rank (loader worker, checkpoint writer), or the reason it has no stacks."""
 
     pid: int
@@ -296,7 +297,7 @@ class ChildSnapshot(msgspec.Struct, frozen=True):
     reason: str | None = None
 
 
-class RankSnapshot(msgspec.Struct, frozen=True):
+class RankSnapshot(msgspec.Struct, frozen=True, gc=False):
     """One rank at one time.
 
     Attributes:
@@ -337,7 +338,7 @@ class RankSnapshot(msgspec.Struct, frozen=True):
     connections: tuple[Connection, ...] = ()
 
 
-class JobSnapshot(msgspec.Struct, frozen=True):
+class JobSnapshot(msgspec.Struct, frozen=True, gc=False):
     """All ranks at one time; ``time`` is unix time, seconds."""
 
     job: str
@@ -363,7 +364,7 @@ class StackGroup(msgspec.Struct, frozen=True, gc=False):
     stack: tuple[str, ...]
 
 
-class Evidence(msgspec.Struct, frozen=True):
+class Evidence(msgspec.Struct, frozen=True, gc=False):
     """One observed fact: who, seen by what, which value."""
 
     source: str
@@ -371,7 +372,7 @@ class Evidence(msgspec.Struct, frozen=True):
     rank: int | None = None
 
 
-class Location(msgspec.Struct, frozen=True):
+class Location(msgspec.Struct, frozen=True, gc=False):
     """A place in the user's code; ``source`` is the text of the line when the file is readable."""
 
     function: str
@@ -381,7 +382,7 @@ class Location(msgspec.Struct, frozen=True):
     rank: int | None = None
 
 
-class RankFinding(msgspec.Struct, frozen=True):
+class RankFinding(msgspec.Struct, frozen=True, gc=False):
     """What the diagnosis says of one rank (a row of ``ranks``).
 
     Attributes:
@@ -400,14 +401,14 @@ class RankFinding(msgspec.Struct, frozen=True):
     reason: str | None = None
 
 
-class Unobserved(msgspec.Struct, frozen=True):
+class Unobserved(msgspec.Struct, frozen=True, gc=False):
     """A rank that could not be observed, and why."""
 
     rank: int
     reason: str
 
 
-class UnknownFrame(msgspec.Struct, frozen=True):
+class UnknownFrame(msgspec.Struct, frozen=True, gc=False):
     """A library frame of deciding threads that no pattern of the catalogue knows.
 
     Attributes:
@@ -423,7 +424,7 @@ class UnknownFrame(msgspec.Struct, frozen=True):
     kind: Literal["python", "native"] = "python"
 
 
-class Diagnosis(msgspec.Struct, frozen=True):
+class Diagnosis(msgspec.Struct, frozen=True, gc=False):
     """The answer for a whole job; its JSON form is the promise of INTERFACES.md.
 
     Attributes:
@@ -456,7 +457,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     schema: int = SCHEMA
 
 
-class Decision(msgspec.Struct, frozen=True):
+class Decision(msgspec.Struct, frozen=True, gc=False):
     """What is done about a diagnosis; ``reason`` is a sentence a person can act on."""
 
     action: Action

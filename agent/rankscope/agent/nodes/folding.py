@@ -67,7 +67,7 @@ class Folded(msgspec.Struct, frozen=True, array_like=True, gc=False):
     stacks: tuple[int, ...]
 
 
-class FoldedRank(msgspec.Struct, frozen=True, array_like=True):
+class FoldedRank(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A rank, and what of it is packed on its own.
 
     Attributes:
@@ -82,7 +82,7 @@ class FoldedRank(msgspec.Struct, frozen=True, array_like=True):
     record: Folded | None = None
 
 
-class FoldedLook(msgspec.Struct, frozen=True):
+class FoldedLook(msgspec.Struct, frozen=True, gc=False):
     """One node's look.
 
     Attributes:
