@@ -79,8 +79,8 @@ class NodesJob:
         self.folder = folder
         self.nodes = tuple(nodes)
 
-    def ask(self, what: Literal["hang", "fail"], rank: int) -> None:
-        """Have a rank hang or fail, before its next step."""
+    def ask(self, what: Literal["hang", "fail", "lag"], rank: int) -> None:
+        """Have a rank hang or fail, before its next step, or lag from now on."""
         (self.folder / f"{what}-{rank}").touch()
 
     def rounds(self, nodes: int) -> list[list[dict[str, Any]]]:

@@ -97,7 +97,7 @@ def a_full_rank(number: int) -> RankSnapshot:
 
 def test_a_look_comes_back_as_it_went() -> None:
     look = JobSnapshot("run-7", 5.0, WORLD, tuple(a_full_rank(number) for number in range(LOCAL)))
-    assert unfold(fold_look(look, NODE_BYTES), Known()) == look
+    assert unfold(fold_look(look, NODE_BYTES), Known()) == (look,)
 
 
 @given(st.integers(0, 2**32), st.integers(1, 4))
@@ -106,14 +106,14 @@ def test_any_look_comes_back_as_it_went(seed: int, count: int) -> None:
     ranks = tuple(a_full_rank(draw.randrange(100) * 10 + number) for number in range(count))
     ranks = tuple(one if draw.random() < 0.7 else replace(one, threads=(), record=None) for one in ranks)
     look = JobSnapshot("run-7", draw.random(), WORLD, ranks)
-    assert unfold(fold_look(look, NODE_BYTES), Known()) == look
+    assert unfold(fold_look(look, NODE_BYTES), Known()) == (look,)
 
 
 def test_equal_stacks_of_all_nodes_are_one_object() -> None:
     known = Known()
     looks = [JobSnapshot("run-7", 5.0, WORLD, (a_full_rank(3 * number),)) for number in range(4)]
     unpacked = [unfold(fold_look(look, NODE_BYTES), known) for look in looks]
-    first, *others = [look.ranks[0].threads for look in unpacked if look is not None]
+    first, *others = [read[0].ranks[0].threads for read in unpacked]
     assert len(others) == 3
     assert all(mine.frames is its.frames for other in others for mine, its in zip(first, other, strict=True))
 
@@ -125,13 +125,10 @@ def test_what_a_second_look_has_in_common_with_the_first_is_one_object() -> None
         JobSnapshot("run-7", time, WORLD, (replace(rank, time=time, facts=a_rank(0).build(time).facts),))
         for time in (5.0, 9.0)
     ]
-    first, second = (unfold(fold_look(look, NODE_BYTES), known) for look in looks)
+    (first,), (second,) = (unfold(fold_look(look, NODE_BYTES), known) for look in looks)
     assert [first, second] == looks
-    assert first is not None
-    assert second is not None
     assert second.ranks[0].threads is first.ranks[0].threads
     assert second.ranks[0].record is first.ranks[0].record
-    assert not known.parts
 
 
 @pytest.mark.parametrize("number", [0, 1])
@@ -145,12 +142,12 @@ def test_a_second_look_that_differs_in_stacks_alone_shows_them(number: int) -> N
         for place, thread in enumerate(rank.threads)
     )
     looks = [JobSnapshot("run-7", 5.0, WORLD, (one,)) for one in (rank, replace(rank, threads=threads))]
-    assert [unfold(fold_look(look, NODE_BYTES), known) for look in looks] == looks
+    assert [unfold(fold_look(look, NODE_BYTES), known) for look in looks] == [(look,) for look in looks]
 
 
 @pytest.mark.parametrize("data", [b"", b"x" * 100, fold_look(a_job(), NODE_BYTES)[0][:-3]])
 def test_a_damaged_look_is_none(data: bytes) -> None:
-    assert unfold((data,), Known()) is None
+    assert unfold((data,), Known()) == ()
 
 
 @given(st.binary(max_size=200))
@@ -161,21 +158,38 @@ def test_no_bytes_are_too_odd_to_unpack(data: bytes) -> None:
         unfold(parts, Known())
 
 
+def test_looks_in_quick_succession_travel_with_the_first(seed: int = 3) -> None:
+    draw = random.Random(seed)
+    look, *between = (
+        JobSnapshot("run-7", 5.0 + at, WORLD, tuple(a_full_rank(draw.randrange(3)) for _ in range(LOCAL)))
+        for at in range(4)
+    )
+    assert unfold(fold_look(look, NODE_BYTES, between=between), Known()) == (look, *between)
+    packed = sum(map(len, fold_look(look, NODE_BYTES)))
+    (alone,) = unfold(fold_look(look, packed + 50, between=between), Known())
+    assert all("looks in quick succession" in str(rank.reason) for rank in alone.ranks)
+
+
+def test_of_a_large_job_they_show_main_threads() -> None:
+    looks = [JobSnapshot("run-7", 5.0 + at, 16_000, (a_full_rank(0),)) for at in range(3)]
+    _, *between = unfold(fold_look(looks[0], NODE_BYTES, between=looks[1:]), Known())
+    assert len(between) == 2
+    assert all(thread.is_main or thread.holds_gil for one in between for thread in one.ranks[0].threads)
+
+
 def test_what_does_not_fit_goes_in_order_and_is_said() -> None:
     look = JobSnapshot("run-7", 5.0, WORLD, tuple(_noisy(number) for number in range(LOCAL)))
     sizes: list[int] = []
     for most in (NODE_BYTES, 40_000, 12_000, 6_000, 200):
         parts = fold_look(look, most)
         sizes.append(sum(map(len, parts)))
-        back = unfold(parts, Known())
-        assert back is not None
+        (back,) = unfold(parts, Known())
         assert [one.rank for one in back.ranks] == [0, 1]
         if most != NODE_BYTES:
             assert "left out" in (back.ranks[0].reason or "") or "does not fit" in (
                 back.ranks[0].reason or ""
             )
     assert sizes == sorted(sizes, reverse=True)
-    assert back is not None
     assert not back.ranks[0].observed
 
 
@@ -204,13 +218,12 @@ def test_a_large_look_has_parts_of_bounded_size() -> None:
     parts = fold_look(look, NODE_BYTES)
     assert len(parts) > 1
     assert max(map(len, parts)) <= CHUNK_BYTES
-    assert unfold(parts, Known()) == look
+    assert unfold(parts, Known()) == (look,)
 
 
 def test_in_a_large_job_a_record_keeps_what_is_open_and_the_newest() -> None:
     look = JobSnapshot("run-7", 5.0, 16_000, (a_full_rank(0),))
-    back = unfold(fold_look(look, NODE_BYTES), Known())
-    assert back is not None
+    (back,) = unfold(fold_look(look, NODE_BYTES), Known())
     record = back.ranks[0].record
     assert record is not None
     assert [one.seq for one in record.entries] == list(range(12, 21))

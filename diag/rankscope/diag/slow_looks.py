@@ -17,7 +17,7 @@ from rankscope.diag.model import JobSnapshot, RankSnapshot
 LOOKS: Final = look_times.LOOKS
 INTERVAL: Final = look_times.SLOW_INTERVAL
 LEAST: Final = look_times.LEAST
-_KEPT_ENTRIES: Final = 2_000
+KEPT_ENTRIES: Final = 2_000
 """Operations of a flight record that are kept: as many as torch keeps by default."""
 _JITTER: Final = 0.5
 """Share of the interval by which a look comes earlier or later: a step that takes as long as the interval
@@ -34,6 +34,7 @@ def take_looks(
     count: int = LOOKS,
     interval: float = INTERVAL,
     timeout: float = 20.0,
+    kept_entries: int = KEPT_ENTRIES,
     chance: random.Random | None = None,
 ) -> tuple[tuple[RankSnapshot, ...], ...]:
     """Look at the ranks ``count`` times; the first look and the last have children and flight records too.
@@ -44,6 +45,7 @@ def take_looks(
         count: how often, ``LEAST`` at least.
         interval: seconds between two looks, on average.
         timeout: seconds that the first look and the last may take.
+        kept_entries: newest operations of each flight record that are kept.
         chance: when exactly; for tests.
 
     Returns:
@@ -68,7 +70,7 @@ def take_looks(
                 children=is_end,
                 blocking=False,
                 record=is_end,
-                kept_entries=_KEPT_ENTRIES,
+                kept_entries=kept_entries,
                 backends=("py-spy",),
             )
         )

@@ -1,8 +1,9 @@
 """One rank of a small gloo job on several nodes: it sums one vector up, again and again, until it is told.
 
 Told by files in the folder that it is given: ``finish`` ends the job; ``hang-<rank>`` and ``fail-<rank>`` are
-taken away by the rank they are for, which then hangs or exits with 5. It notes down whom it met when a round
-has formed, and rank 0 the step. It knows nothing of Rankscope.
+taken away by the rank they are for, which then hangs or exits with 5; while ``lag-<rank>`` is there, that rank
+computes in each step. It notes down whom it met when a round has formed, and rank 0 the step. It knows nothing
+of Rankscope.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ import torch
 import torch.distributed as dist
 
 GROUP_TIMEOUT = timedelta(seconds=300)
+LAG = 0.3
+"""Seconds that a step of a rank that lags takes longer."""
 LIFE_SECONDS = 1200
 """A rank whose test was killed ends by itself then."""
 
@@ -45,6 +48,14 @@ def wait_for_ever() -> None:
     threading.Event().wait()
 
 
+def compute(seconds: float) -> int:
+    """Be busy."""
+    begin, count = time.monotonic(), 0
+    while time.monotonic() - begin < seconds:
+        count += 1
+    return count
+
+
 def train(folder: Path, numbers: int, step_time: float) -> None:
     """Until all ranks have seen that they shall finish."""
     rank, world = dist.get_rank(), dist.get_world_size()
@@ -56,6 +67,8 @@ def train(folder: Path, numbers: int, step_time: float) -> None:
             wait_for_ever()
         if _asked(folder / f"fail-{rank}"):
             os._exit(5)
+        if (folder / f"lag-{rank}").exists():
+            compute(LAG)
         told = torch.full((numbers,), float((folder / "finish").exists()))
         dist.all_reduce(told)
         step += 1

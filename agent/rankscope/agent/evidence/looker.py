@@ -33,7 +33,7 @@ from rankscope.diag.classify import (
 from rankscope.diag.closer_look import look_closer
 from rankscope.diag.live import source_line
 from rankscope.diag.model import ExitFacts, JobSnapshot, Progress, RankSnapshot
-from rankscope.diag.slow_looks import as_job, take_looks
+from rankscope.diag.slow_looks import KEPT_ENTRIES, as_job, take_looks
 
 _CLOSER_SECONDS: Final = 3.0
 _MOST_CLOSER: Final = 8
@@ -199,23 +199,39 @@ class Looker:
         )
 
     def slow_looks(
-        self, launch: Launch, observer: Observer, *, pause: Callable[[float], bool]
+        self,
+        launch: Launch,
+        observer: Observer,
+        *,
+        pause: Callable[[float], bool],
+        kept_entries: int = KEPT_ENTRIES,
     ) -> tuple[JobSnapshot, ...]:
-        """Look at all ranks for some seconds, without stopping any; empty when it was stopped.
+        """Look at the ranks here for some seconds, without stopping any; empty when it was stopped.
+
+        What they show is of the ranks here alone: those of other nodes are theirs to look at.
 
         Args:
             launch: the workers.
             observer: reads their page.
             pause: waits so many seconds; answers whether to stop here.
+            kept_entries: newest operations of each flight record that are kept.
         """
         looks = take_looks(
-            lambda: [self._target(worker, observer, None) for worker in launch.workers], pause=pause
+            lambda: [self._target(worker, observer, None) for worker in launch.workers],
+            pause=pause,
+            kept_entries=kept_entries,
         )
+        return as_job(looks, job=self._job, world_size=launch.world_size)
+
+    def with_ranks_elsewhere(self, launch: Launch, looks: Sequence[JobSnapshot]) -> tuple[JobSnapshot, ...]:
+        """The looks with the ranks that run on other nodes, which were not observed."""
+        here = {worker.rank for worker in launch.workers}
         absent = tuple(
             RankSnapshot(rank=rank, observed=False, reason="on another node")
-            for rank in sorted(set(range(launch.world_size)) - {worker.rank for worker in launch.workers})
+            for rank in range(launch.world_size)
+            if rank not in here
         )
-        return as_job(looks, job=self._job, world_size=launch.world_size, absent=absent)
+        return tuple(msgspec.structs.replace(look, ranks=(*look.ranks, *absent)) for look in looks)
 
     def _target(self, worker: WorkerRef, observer: Observer, end: ExitFacts | None) -> Target:
         progress = observer.progress(worker)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 
@@ -25,6 +26,9 @@ from rankscope.diag.classify import (
 from rankscope.diag.live import source_line
 from rankscope.diag.model import Diagnosis, JobSnapshot
 from rankscope.diag.store.events import iso_time
+
+SLOW: Final = frozenset({"RankCommSlow", "RankNonCommSlow"})
+"""The verdicts of looks for what is slow that name something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +85,21 @@ class EvidenceTaker(Looker):
         self._severities = severities
         self._judged_elsewhere: set[str] = set()
 
-    def judge_slow(self, incident: str, looks: Sequence[JobSnapshot], slow: SlowLook) -> Diagnosis:
+    def judge_slow(
+        self,
+        incident: str,
+        looks: Sequence[JobSnapshot],
+        slow: SlowLook,
+        *,
+        called: Callable[[Diagnosis], Diagnosis] | None = None,
+    ) -> Diagnosis:
         """Find out what is slow; stored is only what is.
 
         Args:
             incident: id of the incident that it becomes then.
             looks: oldest first.
             slow: what is known of the job's pace.
+            called: gives the diagnosis its last form.
         """
         first, *between, last = looks
         diagnosis = diagnose(
@@ -99,7 +111,9 @@ class EvidenceTaker(Looker):
             samples=tuple(between),
             slow=slow,
         )
-        if diagnosis.verdict in ("RankCommSlow", "RankNonCommSlow"):
+        if called is not None:
+            diagnosis = called(diagnosis)
+        if diagnosis.verdict in SLOW:
             self.store(Incident(incident, first, last))
             self._records.diagnosis(incident, diagnosis)
         return diagnosis
@@ -156,9 +170,14 @@ class EvidenceTaker(Looker):
         self._records.diagnosis(incident, diagnosis)
 
     def adopt_asked(self, diagnosis: Diagnosis, a: JobSnapshot | None, b: JobSnapshot | None) -> None:
-        """Store what a person has asked for here, unless it is well, or its incident lies here already."""
+        """Store what was asked for here, unless it is well, or its incident lies here already."""
         if diagnosis.incident is not None and not self._records.has_incident(diagnosis.incident):
             self.adopt(diagnosis, a, b)
+
+    def tells_of(self, diagnosis: Diagnosis, *, is_here: bool) -> None:
+        """Whether this agent sends the notices of it."""
+        if diagnosis.incident is not None:
+            self._records.tells_of(diagnosis.incident, is_here)
 
     def judge_asked(
         self,

@@ -8,7 +8,8 @@ ours showed in between. The bounds of all its marks are cut; what is left is as 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Sequence
+import heapq
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from rankscope.agent.nodes.messages import Mark
@@ -29,6 +30,19 @@ class Offset:
     def __str__(self) -> str:
         """As a person reads it."""
         return f"{self.seconds:+.3f} s (within {self.error:.3f} s)"
+
+
+def clocks_within(offsets: Collection[Offset | None]) -> float | None:
+    """By how much any two clocks may be apart once all are corrected, seconds.
+
+    Args:
+        offsets: of each other node from the one that all are corrected to.
+
+    Returns:
+        ``None`` where one could not be compared.
+    """
+    errors = [one.error for one in offsets if one is not None]
+    return sum(heapq.nlargest(2, errors)) if len(errors) == len(offsets) else None
 
 
 def offset_of(own: Sequence[Mark], theirs: Sequence[Mark]) -> Offset | None:

@@ -82,11 +82,19 @@ class FoldedRank(msgspec.Struct, frozen=True, array_like=True, gc=False):
     record: Folded | None = None
 
 
+class FoldedMoment(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The ranks of one node at one time."""
+
+    time: float
+    ranks: tuple[FoldedRank, ...]
+
+
 class FoldedLook(msgspec.Struct, frozen=True, gc=False):
     """One node's look.
 
     Attributes:
         stacks: packed frames, leaf first; number 0 is no frames at all.
+        between: looks in quick succession between this one and the next.
     """
 
     version: int
@@ -95,24 +103,32 @@ class FoldedLook(msgspec.Struct, frozen=True, gc=False):
     world_size: int
     stacks: tuple[bytes, ...]
     ranks: tuple[FoldedRank, ...]
+    between: tuple[FoldedMoment, ...] = ()
 
 
 _Lighter = Callable[[RankSnapshot], RankSnapshot]
 
 
-def fold_look(look: JobSnapshot, most_bytes: int) -> tuple[bytes, ...]:
+def fold_look(
+    look: JobSnapshot, most_bytes: int, *, between: Sequence[JobSnapshot] = ()
+) -> tuple[bytes, ...]:
     """Pack a look.
 
     Args:
         look: of the ranks of one node.
         most_bytes: it may have, packed.
+        between: looks in quick succession between this one and the next. A large job's show main threads.
 
     Returns:
         Its parts, each at most ``CHUNK_BYTES``. What had to be left out is in the ranks' ``reason``.
     """
     if look.world_size >= LARGE_JOB:
         look = _each(look, _with_short_record)
-    packed = _packed(look)
+        between = [_each(one, _bare) for one in between]
+    packed = _packed(look, between)
+    if len(packed) > most_bytes and between:
+        look = _each(look, lambda rank: _lost(rank, "looks in quick succession"))
+        packed = _packed(look)
     for lighter in _LIGHTER:
         if len(packed) <= most_bytes:
             break
@@ -134,8 +150,7 @@ class Known:
     Attributes:
         stacks: by their bytes. Equal stacks of all looks are one object.
         parts: threads and records by the digest of their bytes, with the frames that they were put together
-            with. In a job that stands still the second look of a rank has those of its first: they are taken
-            from here then, and a third one is not expected.
+            with: in a job that stands still the second look of a rank has those of its first.
     """
 
     stacks: dict[bytes, _Frames] = field(default_factory=dict[bytes, _Frames])
@@ -162,7 +177,7 @@ class Known:
         """
         frames = [stacks[number] for number in folded.stacks]
         digest = hashlib.blake2b(folded.packed, digest_size=16).digest()
-        before = self.parts.pop(digest, None)
+        before = self.parts.get(digest)
         if before is not None and len(before[0]) == len(frames) and all(map(operator.is_, before[0], frames)):
             part: _Part = before[1]
             return part
@@ -171,7 +186,7 @@ class Known:
         return part
 
 
-def unfold(parts: Sequence[bytes], known: Known) -> JobSnapshot | None:
+def unfold(parts: Sequence[bytes], known: Known) -> tuple[JobSnapshot, ...]:
     """Unpack a look.
 
     Args:
@@ -179,18 +194,22 @@ def unfold(parts: Sequence[bytes], known: Known) -> JobSnapshot | None:
         known: what was unpacked before; what is new is added.
 
     Returns:
-        The look, ``None`` when it is none, or of another version.
+        The look, and those between it and the next; empty when it is none, or of another version.
     """
     try:
         data = _unpacked(b"".join(parts))
         folded = _unpack(data)
         if folded.version != VERSION:
-            return None
+            return ()
         stacks = [known.stack(packed) for packed in folded.stacks]
-        ranks = tuple([_whole(one, stacks, known) for one in folded.ranks])
+        moments = (FoldedMoment(folded.time, folded.ranks), *folded.between)
+        ranks = [tuple([_whole(rank, stacks, known) for rank in one.ranks]) for one in moments]
     except (msgspec.DecodeError, zstandard.ZstdError, IndexError, ValueError):
-        return None
-    return JobSnapshot(folded.job, folded.time, folded.world_size, ranks)
+        return ()
+    return tuple(
+        JobSnapshot(folded.job, moment.time, folded.world_size, seen)
+        for moment, seen in zip(moments, ranks, strict=True)
+    )
 
 
 _unpack = msgspec.msgpack.Decoder(FoldedLook).decode
@@ -205,11 +224,12 @@ def _unpacked(data: bytes) -> bytes:
     return zstandard.ZstdDecompressor().decompress(data)
 
 
-def _packed(look: JobSnapshot) -> bytes:
+def _packed(look: JobSnapshot, between: Sequence[JobSnapshot] = ()) -> bytes:
     stacks = _Stacks()
-    ranks = tuple(_folded(rank, stacks) for rank in look.ranks)
+    ranks, *others = (tuple(_folded(rank, stacks) for rank in one.ranks) for one in (look, *between))
+    moments = tuple(FoldedMoment(one.time, seen) for one, seen in zip(between, others, strict=True))
     numbered = tuple(stacks.numbers)
-    folded = FoldedLook(VERSION, look.job, look.time, look.world_size, numbered, ranks)
+    folded = FoldedLook(VERSION, look.job, look.time, look.world_size, numbered, ranks, moments)
     return zstandard.ZstdCompressor(level=_LEVEL).compress(_pack(folded))
 
 
@@ -330,8 +350,12 @@ def _without_children(rank: RankSnapshot) -> RankSnapshot:
 
 
 def _with_main_thread_alone(rank: RankSnapshot) -> RankSnapshot:
+    return _lost(_bare(rank), "other threads")
+
+
+def _bare(rank: RankSnapshot) -> RankSnapshot:
     kept = tuple(one for one in rank.threads if one.is_main or one.holds_gil)
-    return _lost(msgspec.structs.replace(rank, threads=kept, connections=()), "other threads")
+    return msgspec.structs.replace(rank, threads=kept, connections=())
 
 
 _LIGHTER: Final[tuple[_Lighter, ...]] = (

@@ -38,15 +38,18 @@ class Merge:
     world_size: int
     _known: Known = field(default_factory=Known)
     _looks: dict[tuple[Which, int], JobSnapshot] = field(default_factory=dict[tuple[Which, int], JobSnapshot])
+    _between: dict[int, tuple[JobSnapshot, ...]] = field(default_factory=dict[int, tuple[JobSnapshot, ...]])
     _unread: list[Missing] = field(default_factory=list[Missing])
 
     def keep(self, which: Which, rank: int, parts: Sequence[bytes]) -> None:
         """Take the look of the agent of a group rank."""
-        look = unfold(parts, self._known)
-        if look is None:
+        read = unfold(parts, self._known)
+        if not read:
             self._unread.append(Missing(which, rank, "its look cannot be read: another version, or damaged"))
-        else:
-            self._looks[which, rank] = look
+            return
+        self._looks[which, rank] = read[0]
+        if which == "a":
+            self._between[rank] = read[1:]
 
     def nodes(self) -> dict[int, str]:
         """Names of the nodes that answered, by group rank."""
@@ -68,14 +71,8 @@ class Merge:
             members: what is known of those agents, by group rank.
             offsets: how far clocks are apart from the leader's, by group rank.
         """
-        shifts = {rank: offset.seconds for rank, offset in offsets.items() if offset is not None}
         mine = {rank: look for (one, rank), look in self._looks.items() if one == which}
-        time = max((look.time + shifts.get(rank, 0.0) for rank, look in mine.items()), default=0.0)
-        found: dict[int, RankSnapshot] = {}
-        for rank, look in mine.items():
-            later = time - (look.time + shifts.get(rank, 0.0))
-            for one in look.ranks:
-                found[one.rank] = aligned(one, shift=shifts.get(rank, 0.0), later=later)
+        time, found = _at_one_time(mine, offsets)
         lost = [one for one in (*missing, *self._unread) if one.which == which]
         for absent in lost:
             member = members.get(absent.rank)
@@ -86,6 +83,35 @@ class Merge:
         for rank in range(self.world_size):
             found.setdefault(rank, _not_seen(rank, "", unnamed or "no agent told of it", time))
         return JobSnapshot(self.job, time, self.world_size, tuple(found[rank] for rank in sorted(found)))
+
+    def between(self, offsets: Mapping[int, Offset | None]) -> tuple[JobSnapshot, ...]:
+        """The looks between the two, oldest first; of a node that was too busy for all, fewer.
+
+        Args:
+            offsets: as in ``job_look``.
+        """
+        most = max(map(len, self._between.values()), default=0)
+        looks: list[JobSnapshot] = []
+        for at in range(most):
+            mine = {rank: one[at] for rank, one in self._between.items() if at < len(one)}
+            time, found = _at_one_time(mine, offsets)
+            ranks = tuple(found[rank] for rank in sorted(found))
+            looks.append(JobSnapshot(self.job, time, self.world_size, ranks))
+        return tuple(looks)
+
+
+def _at_one_time(
+    looks: Mapping[int, JobSnapshot], offsets: Mapping[int, Offset | None]
+) -> tuple[float, dict[int, RankSnapshot]]:
+    """When the newest look was by the leader's clock, and all ranks as of then."""
+    shifts = {rank: offset.seconds for rank, offset in offsets.items() if offset is not None}
+    time = max((look.time + shifts.get(rank, 0.0) for rank, look in looks.items()), default=0.0)
+    found: dict[int, RankSnapshot] = {}
+    for rank, look in looks.items():
+        later = time - (look.time + shifts.get(rank, 0.0))
+        for one in look.ranks:
+            found[one.rank] = aligned(one, shift=shifts.get(rank, 0.0), later=later)
+    return time, found
 
 
 def aligned(rank: RankSnapshot, *, shift: float, later: float) -> RankSnapshot:

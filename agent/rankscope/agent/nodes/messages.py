@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from rankscope.diag.classify import SlowLook
 from rankscope.diag.model import Decision
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -41,7 +42,8 @@ class Opening(msgspec.Struct, frozen=True):
         time: unix time there, seconds.
         silent: for how long it saw no progress, seconds.
         overdue: whether that is ten times what working ranks are given.
-        asked: whether a person wants to know, and nobody suspects anything.
+        asked: whether somebody wants to know, and nobody suspects anything.
+        slow: what is wanted to be known is what is slow, with what is known of the pace there.
     """
 
     incident: str
@@ -52,6 +54,7 @@ class Opening(msgspec.Struct, frozen=True):
     silent: float = 0.0
     overdue: bool = False
     asked: bool = False
+    slow: SlowLook | None = None
 
 
 class Lead(msgspec.Struct, frozen=True):

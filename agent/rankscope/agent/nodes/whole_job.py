@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rankscope.agent.nodes.clock_offsets import offset_of
+from rankscope.agent.nodes.clock_offsets import clocks_within, offset_of
 from rankscope.agent.nodes.events import (
     Alone,
     Event,
@@ -45,9 +45,10 @@ class Hands:
     Attributes:
         opened: is told that an incident is open, before any look at it.
         put: does a job after those that were put before, in a thread of its own.
-        take: looks at the own ranks.
+        take: looks at the own ranks: the look, and what was seen in quick succession between it and the next.
         unseen: the look that says of every own rank why it was not observed.
-        judge: the diagnosis of two looks at the whole job, with what else is to be told as evidence.
+        judge: the diagnosis of looks at the whole job, oldest first, whose clocks are within so many seconds
+            (``None`` where that is not known), with what else is to be told of it.
         learned: is told the verdict of the whole job.
         followed: is told how the incident ends.
         alone: is told that the store does not answer.
@@ -55,9 +56,9 @@ class Hands:
 
     opened: Callable[[Opening], None]
     put: Callable[[Callable[[], None]], None]
-    take: Callable[[Which, Opening], JobSnapshot]
+    take: Callable[[Which, Opening], tuple[JobSnapshot, ...]]
     unseen: Callable[[str], JobSnapshot]
-    judge: Callable[[Opening, JobSnapshot, JobSnapshot, tuple[Evidence, ...]], Diagnosis]
+    judge: Callable[[Opening, tuple[JobSnapshot, ...], float | None, tuple[Evidence, ...]], Diagnosis]
     learned: Callable[[Opening, Diagnosis], None]
     followed: Callable[[Follow], None]
     alone: Callable[[str], None]
@@ -93,12 +94,12 @@ class WholeJob:
 
     def _take(self, asked: Look) -> None:
         try:
-            seen = self._hands.take(asked.which, asked.opening)
+            seen, *between = self._hands.take(asked.which, asked.opening)
         except Exception as error:
             # The others must hear of it: silence would be a node that is gone.
             logger.exception("rankscope could not take a snapshot for the job's incident")
-            seen = self._hands.unseen(f"the capture failed: {error!r}")
-        parts = fold_look(seen, look_bytes(self._me.size))
+            seen, between = self._hands.unseen(f"the capture failed: {error!r}"), []
+        parts = fold_look(seen, look_bytes(self._me.size), between=between)
         self.tell(LookTaken(time.monotonic(), asked.which, parts, asked.opening))
 
     def keep(self, kept: Keep) -> None:
@@ -132,7 +133,8 @@ class WholeJob:
             for which in ("a", "b")
         )
         told = (*silent_evidence(asked.missing, members), *clock_evidence(merge.nodes(), offsets))
-        return self._hands.judge(asked.opening, a, b, told)
+        looks = (a, *merge.between(offsets), b)
+        return self._hands.judge(asked.opening, looks, clocks_within(offsets.values()), told)
 
     def learn(self, learned: Learn) -> None:
         """Hand on the verdict; one of another version is nobody's."""

@@ -25,13 +25,13 @@ from rankscope.agent.observing.observer import Observer
 from rankscope.agent.watching.collector import Collector
 from rankscope.agent.watching.joint_looks import JointLooks
 from rankscope.agent.watching.questions import AskedQuestion, OpenIncident, Proposal, Question
+from rankscope.agent.watching.wishes import Wishes
 from rankscope.agent.workers.model import Launch
+from rankscope.diag.classify import SlowLook
 from rankscope.diag.model import Decision, Diagnosis, ExitFacts
 
 _PATIENCE: Final = 90.0
 """Seconds for the job's verdict; then this agent judges what it sees itself."""
-_WISH_PATIENCE: Final = 40.0
-"""The same where a person waits for it."""
 _LEAVE_TIMEOUT: Final = 0.5
 _ENDING: Final = ("restart", "isolate", "fail")
 _PROGRESS: Final = "node {} goes on"
@@ -39,6 +39,7 @@ _WORKS: Final = "ranks on node {} work, and are given more time"
 _WELL: Final = "nothing is wrong with the job"
 _ANEW: Final = "it is gone over again"
 _FIRST: Final = "node {} suspects a hang, which comes first"
+_PERSON_FIRST: Final = "somebody asks on node {}, who comes first"
 _ANSWERED: Final = "somebody wanted to know, and does"
 
 
@@ -72,7 +73,7 @@ class JointInquiry:
     ) -> None:
         self._make_driver = make_driver
         self._known = known
-        self._looks = JointLooks(evidence, ended, self._told)
+        self._looks = JointLooks(evidence, ended, self._told, collector.pause)
         self._collector = collector
         self._post = post
         self._published = published
@@ -87,7 +88,7 @@ class JointInquiry:
 
     def _forget(self) -> None:
         self._asked: AskedQuestion | None = None
-        self._wished: AskedQuestion | None = None
+        self._wishes = Wishes()
         self._proposal: tuple[Proposal, float] | None = None
         self._open: OpenIncident | None = None
 
@@ -122,7 +123,9 @@ class JointInquiry:
 
     def end(self) -> None:
         """The workers are being stopped, or have ended; others may still ask how."""
-        self._asked = self._wished = self._proposal = None
+        self._asked = self._proposal = None
+        self._wishes.take_all()
+        self._looks.give_way()
         self._looks.workers = None
 
     # What the watch asks.
@@ -135,26 +138,38 @@ class JointInquiry:
     @property
     def is_open(self) -> bool:
         """Whether a suspicion of the job is open (any thread)."""
-        return (opened := self._open) is not None and not opened.asked
+        return (opened := self._open) is not None and not opened.opening.asked
 
     @property
     def is_judged(self) -> bool:
         """Whether the open suspicion has a verdict, so that something can be proposed."""
-        return self._open is not None and self._open.is_judged and not self._open.asked
+        return self._open is not None and self._open.is_judged and not self._open.opening.asked
+
+    @property
+    def leads(self) -> bool:
+        """Whether this agent does what one of them is enough for, also where it is the only one."""
+        return self._meeting is None or self._meeting.me.rank == 0
 
     def opening(
-        self, incident: str, reason: str, silent: float, *, overdue: bool = False, asked: bool = False
+        self,
+        incident: str,
+        reason: str,
+        silent: float,
+        *,
+        overdue: bool = False,
+        asked: bool = False,
+        slow: SlowLook | None = None,
     ) -> Opening:
         """What this agent opens an incident with."""
         node, rank = self.named
-        return Opening(incident, rank, node, reason, time.time(), round(silent, 3), overdue, asked)
+        return Opening(incident, rank, node, reason, time.time(), round(silent, 3), overdue, asked, slow)
 
     def ask(self, question: Question) -> bool:
         """Ask for the verdict of the whole job; ``False`` where nobody can be asked."""
         if self._driver is None:
             return False
         self._asked = AskedQuestion(question, time.monotonic() + _PATIENCE)
-        if self._open is not None and self._open.asked:
+        if self._open is not None and self._open.opening.asked:
             self._put_first(self._asked)
         elif self.is_judged:
             self._rule(_ANEW)  # looks are taken anew once that is closed
@@ -163,18 +178,38 @@ class JointInquiry:
         return True
 
     def wish(self, question: Question) -> bool:
-        """Ask because a person does: the answer is told to nobody else, and a suspicion goes before it."""
+        """Ask where nobody suspects anything: a suspicion goes before it, and a person before what is slow.
+
+        The answer is told to nobody else who has not asked as well.
+        """
         if self._driver is None:
             return False
-        self._wished = AskedQuestion(question, time.monotonic() + _WISH_PATIENCE)
-        self._send(self._wished)
+        now = time.monotonic()
+        self._wishes.add(question, now)
+        if question.opening.slow is None and self._looks_for_what_is_slow:
+            self._end_looks(_PERSON_FIRST)
+        else:
+            self._driver.tell(Suspected(now, question.opening))
         return True
 
+    def give_way(self) -> None:
+        """Evidence of a hang is wanted here: looks for what is slow end at once, on all nodes."""
+        if self._looks_for_what_is_slow:
+            self._end_looks(_FIRST)
+
+    @property
+    def _looks_for_what_is_slow(self) -> bool:
+        return self._open is not None and self._open.opening.slow is not None
+
     def _put_first(self, asked: AskedQuestion) -> None:
-        """End what a person has asked for: a suspicion is sent once that is closed."""
+        """End what was only to be known: a suspicion is sent once that is closed."""
         asked.is_sent = False
+        self._end_looks(_FIRST)
+
+    def _end_looks(self, reason: str) -> None:
+        self._looks.give_way()
         if self._driver is not None:
-            self._driver.tell(Progressed(time.monotonic(), _FIRST.format(self.named[0])))
+            self._driver.tell(Progressed(time.monotonic(), reason.format(self.named[0])))
 
     def _told(self) -> Diagnosis | None:
         """What is known of the present silence; also where a person has asked before (any thread)."""
@@ -200,12 +235,12 @@ class JointInquiry:
         self._moves = moves
         if self._asked is not None and now > self._asked.until:
             self._judge_here()
-        if self._wished is not None and now > self._wished.until:
-            self._look_here()
+        for late in self._wishes.overdue(now):
+            late.here()
         if self._proposal is not None and now > self._proposal[1]:
             self._act_alone()
         opened = self._open
-        if self._driver is None or opened is None or opened.asked:
+        if self._driver is None or opened is None or opened.opening.asked:
             return
         if moves != opened.moves or (works and not opened.is_said_to_work):
             opened.moves, opened.is_said_to_work = moves, works
@@ -225,7 +260,7 @@ class JointInquiry:
         if self._driver is None or self._meeting is None or self._open is None:
             return
         me = self._meeting.me
-        ruling = Ruling(self._open.incident, me.rank, me.node, reason, decision, leaving)
+        ruling = Ruling(self._open.opening.incident, me.rank, me.node, reason, decision, leaving)
         self._driver.tell(Proposed(time.monotonic(), ruling))
 
     def give_up_asking(self) -> None:
@@ -236,11 +271,6 @@ class JointInquiry:
         asked, self._asked = self._asked, None
         if asked is not None:
             asked.question.here()
-
-    def _look_here(self) -> None:
-        wished, self._wished = self._wished, None
-        if wished is not None:
-            wished.question.here()
 
     def _act_alone(self) -> None:
         proposal, self._proposal = self._proposal, None
@@ -254,10 +284,14 @@ class JointInquiry:
             """In the watch thread, unless that has gone to another round."""
             self._post(lambda: message() if self._meeting is meeting else None)
 
+        def opened(opening: Opening) -> None:
+            self._looks.opened()
+            here(lambda: self._opened(opening))
+
         return Hands(
-            opened=lambda opening: here(lambda: self._opened(opening)),
+            opened=opened,
             put=self._collector.put,
-            take=lambda which, _opening: self._looks.take(meeting, which),
+            take=lambda which, opening: self._looks.take(meeting, which, opening),
             unseen=lambda reason: self._looks.absent(meeting, reason),
             judge=self._looks.judge,
             learned=lambda opening, found: here(lambda: self._learned(opening, found, here)),
@@ -268,7 +302,7 @@ class JointInquiry:
     # What the protocol tells (the watch thread).
 
     def _opened(self, opening: Opening) -> None:
-        self._open = OpenIncident(opening.incident, time.monotonic(), self._moves, opening.asked)
+        self._open = OpenIncident(opening, time.monotonic(), self._moves)
         asked = self._asked
         if opening.asked:
             if asked is not None:
@@ -282,12 +316,13 @@ class JointInquiry:
         self, opening: Opening, found: Diagnosis, here: Callable[[Callable[[], None]], None]
     ) -> None:
         now = time.monotonic()
-        self._open = self._open or OpenIncident(opening.incident, now, self._moves, opening.asked)
+        self._open = self._open or OpenIncident(opening, now, self._moves)
         self._open.is_judged = True
         silent = opening.silent + now - self._open.since
         self._grant(opening, found, here)
         if opening.asked:
-            self._answered = (found, self._moves) if found.incident else None
+            if opening.slow is None:
+                self._answered = (found, self._moves) if found.incident else None
             self._rule(_ANSWERED)
             return
         if found.verdict == "Healthy":
@@ -308,23 +343,25 @@ class JointInquiry:
         self._collector.put(keep)
 
     def _grant(self, opening: Opening, found: Diagnosis, here: Callable[[Callable[[], None]], None]) -> None:
-        """Answer a person; what is new of it is stored where it was asked for."""
-        wished = self._wished
+        """Answer who only wanted to know; what is new of it is stored where it was asked for."""
+        wished = self._wishes.answered_by(opening)
         if wished is None:
             return
-        self._wished = None
         if found.verdict == "Healthy":
             found = replace(found, incident=None)  # nothing of it is stored
 
         def keep() -> None:
-            if opening.asked:
+            if opening.slow is not None:
+                self._looks.keep_slow(found, is_told_here=opening.rank == self.named[1])
+            elif opening.asked:
                 self._looks.keep_asked(found)
-            here(partial(wished.question.judged, found))
+            here(partial(wished.judged, found))
 
         self._collector.put(keep)
 
     def _followed(self, ruling: Ruling) -> None:
         self._open = None
+        self._looks.give_way()
         self._looks.forget()
         proposal, self._proposal = self._proposal, None
         if proposal is not None and ruling.decision == proposal[0].decision:
@@ -334,9 +371,8 @@ class JointInquiry:
         elif proposal is not None:
             proposal[0].postpone()
         self._go_on_asking(ruling)
-        wished, self._wished = self._wished, None
-        if wished is not None:
-            wished.question.goes_on(ruling.reason)
+        for wished in self._wishes.take_all():
+            wished.goes_on(ruling.reason)
 
     def _go_on_asking(self, ruling: Ruling) -> None:
         asked = self._asked
@@ -357,7 +393,8 @@ class JointInquiry:
         if self._asked is not None or self._proposal is not None:
             self._say(f"{reason}: this node acts on what it sees itself")
         self._judge_here()
-        self._look_here()
+        for wished in self._wishes.take_all():
+            wished.here()
         self._act_alone()
 
 

@@ -18,7 +18,8 @@ class Question:
 
     Attributes:
         judged: the verdict of the whole job is there.
-        goes_on: the job goes on somewhere, why is a phrase; where a person asks, something came between.
+        goes_on: the job goes on somewhere, why is a phrase; where nobody suspects anything, something came
+            between.
         here: there is none to be had: what is seen here must do.
     """
 
@@ -64,13 +65,11 @@ class OpenIncident:
 
     Attributes:
         since: when it was heard of, monotonic seconds; moves the signs of progress that were here then.
-        asked: whether a person wants to know, and nobody suspects anything.
         is_judged: whether it has a verdict; is_said_to_work whether this agent has said that ranks here work.
     """
 
-    incident: str
+    opening: Opening
     since: float
     moves: int
-    asked: bool = False
     is_judged: bool = False
     is_said_to_work: bool = False

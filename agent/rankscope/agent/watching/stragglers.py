@@ -1,7 +1,9 @@
 """Finds out what is slow while the job goes on: looks when steps take longer than usual, or every so often.
 
-Lives in the watch thread; looks and judgement are jobs of the collector's, which give way at once to a
-suspicion. What is found is stored, and told once for as long as it lasts; nothing is ever done about it.
+Where the job has several nodes they all look at the same time and are compared; where that comes to nothing,
+the ranks here are. Lives in the watch thread; looks and judgement are jobs of the collector's, which give way
+at once to a suspicion. What is found is stored, and told once for as long as it lasts; nothing is ever done
+about it.
 """
 
 from __future__ import annotations
@@ -10,20 +12,24 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from functools import partial
+from typing import Final, ParamSpec
 
-from rankscope.agent.evidence.taker import EvidenceTaker
+from rankscope.agent.evidence.taker import SLOW, EvidenceTaker
 from rankscope.agent.observing.observer import Observer
 from rankscope.agent.watching.collector import Collector
+from rankscope.agent.watching.joint import JointInquiry
 from rankscope.agent.watching.pace import StepPace
+from rankscope.agent.watching.questions import Question
 from rankscope.agent.watching.reporter import Reporter
 from rankscope.agent.workers.model import Launch
 from rankscope.diag.classify import Slowdown, SlowLook
-from rankscope.diag.model import Diagnosis, JobSnapshot
+from rankscope.diag.model import Diagnosis
 from rankscope.watchdog.observations import RankObservation
 
 logger = logging.getLogger(__name__)
-_SLOW: Final = frozenset({"RankCommSlow", "RankNonCommSlow"})
+P = ParamSpec("P")
+_WANTED: Final = "what is slow is looked for"
 AGAIN_AFTER: Final = 300.0
 """Seconds after which a slowdown that nobody could explain, or that goes on, is looked at again; then twice
 as long each time."""
@@ -49,6 +55,7 @@ class Stragglers:
         evidence: looks and judges.
         reporter: is told.
         collector: does the jobs.
+        joint: asks the other nodes of the job, where there are some.
         post: runs a function in the watch thread.
         new_incident: makes an incident's id.
     """
@@ -60,6 +67,7 @@ class Stragglers:
         evidence: EvidenceTaker,
         reporter: Reporter,
         collector: Collector,
+        joint: JointInquiry,
         post: Post,
         new_incident: Callable[[], str],
     ) -> None:
@@ -67,6 +75,7 @@ class Stragglers:
         self._evidence = evidence
         self._reporter = reporter
         self._collector = collector
+        self._joint = joint
         self._post = post
         self._new_incident = new_incident
         self._give_way = threading.Event()
@@ -128,14 +137,14 @@ class Stragglers:
             self._look(*self._workers, now, slowdown)
 
     def _is_due(self, now: float, slowdown: Slowdown | None) -> bool:
-        if slowdown is None:
-            return self._interval is not None and now >= self._next
+        if slowdown is None:  # one agent asks for all then
+            return self._interval is not None and now >= self._next and self._joint.leads
         if self._looked_at is None:
             return True
         return now >= self._next or slowdown.now >= _MUCH_WORSE * self._looked_at
 
     def _look(self, launch: Launch, observer: Observer, now: float, slowdown: Slowdown | None) -> None:
-        cycle, since, named = self._cycle, self._pace.slower_since, self._named
+        since = self._pace.slower_since
         self._looking = True
         self._give_way.clear()
         if slowdown is not None:
@@ -143,39 +152,58 @@ class Stragglers:
             self._next, self._wait = now + self._wait, 2 * self._wait
         if self._interval is not None:
             self._next = now + self._interval
+        slow = SlowLook(slowdown, self._named)
+        opening = self._joint.opening(self._new_incident(), _WANTED, 0.0, asked=True, slow=slow)
+        here = partial(self._look_here, launch, observer, slow, since)
+        question = Question(
+            opening,
+            judged=self._in_this_cycle(lambda found: self._answered(found, slowdown, since)),
+            goes_on=self._in_this_cycle(lambda _reason: self._gave_way()),
+            here=self._in_this_cycle(here),
+        )
+        if not self._joint.wish(question):
+            here()
+
+    def _look_here(self, launch: Launch, observer: Observer, slow: SlowLook, since: float | None) -> None:
+        """Look at the ranks of this node alone."""
+        answered, gave_way = self._in_this_cycle(self._answered), self._in_this_cycle(self._gave_way)
 
         def take() -> None:
             diagnosis: Diagnosis | None = None
-            looks: tuple[JobSnapshot, ...] = ()
             try:
                 looks = self._evidence.slow_looks(
                     launch, observer, pause=lambda seconds: self._collector.pause(seconds, self._give_way)
                 )
-                if looks:
-                    slow = SlowLook(slowdown, named)
-                    diagnosis = self._evidence.judge_slow(self._new_incident(), looks, slow)
+                if not looks:
+                    self._post(gave_way)
+                    return
+                looks = self._evidence.with_ranks_elsewhere(launch, looks)
+                diagnosis = self._evidence.judge_slow(self._new_incident(), looks, slow)
             except Exception:  # a job's edge; the watch must hear that it is done
                 logger.exception("rankscope could not find out what is slow; training is untouched")
-            done = lambda: self._answered(diagnosis, slowdown, since)  # noqa: E731 - one argument less
-            gave_way = not looks
-            self._post(lambda: self._take_in(cycle, done, gave_way=gave_way))
+            self._post(lambda: answered(diagnosis, slow.slowdown, since))
 
         self._collector.put(take)
 
-    def _take_in(self, cycle: int, done: Callable[[], None], *, gave_way: bool) -> None:
-        if cycle != self._cycle:
-            return
+    def _in_this_cycle(self, message: Callable[P, None]) -> Callable[P, None]:
+        cycle = self._cycle
+
+        def told(*args: P.args, **kwargs: P.kwargs) -> None:
+            if cycle == self._cycle:
+                message(*args, **kwargs)
+
+        return told
+
+    def _gave_way(self) -> None:
+        """Something else came first: the same slowdown may be looked at again when all is calm."""
         self._looking = False
-        if gave_way:
-            # The same slowdown may be looked at again when all is calm.
-            self._looked_at = None
-        else:
-            done()
+        self._looked_at = None
 
     def _answered(self, diagnosis: Diagnosis | None, slowdown: Slowdown | None, since: float | None) -> None:
+        self._looking = False
         if diagnosis is None:
             return
-        is_slow = diagnosis.verdict in _SLOW
+        is_slow = diagnosis.verdict in SLOW
         if is_slow:
             self._slow(diagnosis, named=slowdown is not None)
         elif diagnosis.verdict == "Healthy":

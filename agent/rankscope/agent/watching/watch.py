@@ -116,6 +116,7 @@ class Watch:
             evidence=evidence,
             reporter=reporter,
             collector=self._collector,
+            joint=self._joint,
             post=self._post,
             new_incident=new_incident,
         )
@@ -302,6 +303,7 @@ class Watch:
         instructions = self.detector.handle(event)
         if instructions:
             self._on_demand.give_way()
+            self._joint.give_way()
             if self._stragglers is not None:
                 self._stragglers.give_way()
         for instruction in instructions:

@@ -3,14 +3,15 @@
 Source: DIAGNOSIS.md, "Naming the culprit". Lateness is how long those late kept all others waiting: the gap
 between the first of them and the last of the others, so that two ranks late together blame nobody, unless
 they are all ranks of their node. Across hosts the offset of the clocks is taken, of those that the
-collectives leave open (``clocks``), that makes the accused least late: what is left is late by any clock.
+collectives leave open (``clocks``) and that the clocks may have where they were compared, that makes the
+accused least late: what is left is late by any clock.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
@@ -98,7 +99,12 @@ def latest(job: JobView) -> Lateness | None:
     is followed to those who wait for nobody.
     """
     nodes = {view.rank: view.latest.node for view in job.ranks}
-    found = [one for key, calls in sorted(job.told.entries.items()) if (one := lateness(key, calls, nodes))]
+    within = job.slow.clocks_within if job.slow is not None else None
+    found = [
+        one
+        for key, calls in sorted(job.told.entries.items())
+        if (one := lateness(key, calls, nodes, clocks_within=within))
+    ]
     worst = max(found, key=lambda one: one.share, default=None)
     passed = list[Lateness]()
     while worst is not None and worst not in passed:
@@ -109,7 +115,9 @@ def latest(job: JobView) -> Lateness | None:
     return worst
 
 
-def lateness(key: GroupKey, calls: Calls, nodes: Mapping[int, str]) -> Lateness | None:
+def lateness(
+    key: GroupKey, calls: Calls, nodes: Mapping[int, str], *, clocks_within: float | None = None
+) -> Lateness | None:
     """Who holds up one group.
 
     Args:
@@ -117,6 +125,7 @@ def lateness(key: GroupKey, calls: Calls, nodes: Mapping[int, str]) -> Lateness 
         calls: its recorded collectives.
         nodes: host of each rank. Ranks of an unknown one (``""``) are taken to be on one host, unless their
             times show that they cannot be.
+        clocks_within: by how much the clocks of hosts may be apart, seconds; ``None`` for by anything.
     """
     arrivals = _arrivals(calls) if len(calls) > 1 else None
     if arrivals is None or len(arrivals.seqs) < arrivals.least:
@@ -125,11 +134,13 @@ def lateness(key: GroupKey, calls: Calls, nodes: Mapping[int, str]) -> Lateness 
     for begin in _windows(arrivals):
         part = arrivals.since(begin)
         found = [
-            one for accused in _accusations(part, nodes) if (one := _late(key, part, accused)) is not None
+            one
+            for accused in _accusations(part, nodes, clocks_within)
+            if (one := _late(key, part, accused)) is not None
         ]
         worst = max(found, key=lambda one: one.share, default=None)
         if worst is not None:
-            return _with_onset(worst, arrivals, nodes)
+            return _with_onset(worst, _accusations(arrivals, nodes, clocks_within), arrivals.seqs)
     return None
 
 
@@ -224,7 +235,7 @@ class _Accused:
         node: their node, where all of its ranks are accused together.
         gaps: how long the others waited for them alone, in each collective, ns.
         all_gaps: how long any last rank or node was waited for alone.
-        is_across: whether that was measured across hosts.
+        is_across: whether that was measured across hosts whose clocks were not compared.
     """
 
     ranks: tuple[int, ...]
@@ -234,13 +245,16 @@ class _Accused:
     is_across: bool
 
 
-def _accusations(arrivals: _Arrivals, nodes: Mapping[int, str]) -> Iterator[_Accused]:
+def _accusations(
+    arrivals: _Arrivals, nodes: Mapping[int, str], clocks_within: float | None
+) -> Iterator[_Accused]:
     """Whoever was last alone in some collective: a rank, or the ranks of a node that are several."""
     hosts = host_times(arrivals.times, nodes)
     accused = _most_likely(hosts) if len(hosts) > 1 else tuple(hosts)
-    ahead = clocks_ahead(hosts, accused, arrivals.together) if len(hosts) > 1 else {}
+    ahead = _clocks_ahead(hosts, accused, arrivals.together, clocks_within)
     if ahead is None:
         return
+    is_across = len(hosts) > 1 and clocks_within is None
     count = len(arrivals.seqs)
     alone = {host: _behind_other_hosts(host, hosts, ahead, hosts[host].last) for host in accused}
     all_gaps = [0] * count
@@ -260,9 +274,23 @@ def _accusations(arrivals: _Arrivals, nodes: Mapping[int, str]) -> Iterator[_Acc
             of_node[host] = gaps = _behind_other_hosts(host, hosts, ahead, hosts[host].first)
             all_gaps = [max(one, gap) for one, gap in zip(all_gaps, gaps, strict=True)]
     for rank, gaps in of_rank.items():
-        yield _Accused((rank,), "", gaps, all_gaps, len(hosts) > 1)
+        yield _Accused((rank,), "", gaps, all_gaps, is_across)
     for host, gaps in of_node.items():
-        yield _Accused(hosts[host].ranks, host, gaps, all_gaps, is_across=True)
+        yield _Accused(hosts[host].ranks, host, gaps, all_gaps, is_across)
+
+
+def _clocks_ahead(
+    hosts: Mapping[str, HostTimes], accused: Sequence[str], together: Sequence[bool], within: float | None
+) -> dict[tuple[str, str], int] | None:
+    """By how many ns at most each accused host's clock is ahead of each other's, ``None`` for by anything."""
+    if len(hosts) == 1:
+        return {}
+    found = clocks_ahead(hosts, accused, together)
+    if within is None:
+        return found
+    most = round(within * 1e9)
+    pairs = ((host, other) for host in accused for other in hosts if other != host)
+    return {pair: min(most, (found or {}).get(pair, most)) for pair in pairs}
 
 
 def _behind_other_hosts(
@@ -351,9 +379,9 @@ def _factor(times: Sequence[int], gaps: Sequence[int]) -> float:
     return mine / others if others > 0 else 0.0
 
 
-def _with_onset(late: Lateness, arrivals: _Arrivals, nodes: Mapping[int, str]) -> Lateness:
+def _with_onset(late: Lateness, accused: Iterable[_Accused], seqs: Sequence[int]) -> Lateness:
     """Since when: back from the newest noticeable wait until they lie much further apart than usual."""
-    gaps = next((one.gaps for one in _accusations(arrivals, nodes) if one.ranks == late.ranks), ())
+    gaps = next((one.gaps for one in accused if one.ranks == late.ranks), ())
     at = [index for index, gap in enumerate(gaps) if gap >= max(LEAST_GAP_NS, late.gap * 1e9 / 2)]
     if len(at) < 2:  # noqa: PLR2004 - a distance
         return late
@@ -365,4 +393,4 @@ def _with_onset(late: Lateness, arrivals: _Arrivals, nodes: Mapping[int, str]) -
         begin = index
     if begin <= distance:
         return late
-    return replace(late, since_seq=arrivals.seqs[begin])
+    return replace(late, since_seq=seqs[begin])

@@ -109,7 +109,10 @@ class SlowLook:
     Attributes:
         slowdown: what is known of the job's pace, ``None`` when nobody watched it.
         named: ranks that were found slow already since it began: it began with these.
+        clocks_within: the clocks of the hosts were compared, times are of one of them, and the others may be
+            off by so much, seconds; ``None`` where they were not.
     """
 
     slowdown: Slowdown | None = None
     named: frozenset[int] = frozenset()
+    clocks_within: float | None = None

@@ -64,8 +64,11 @@ def slow_rank(job: JobView, looks: Mapping[int, RankLooks]) -> Finding | None:
 
 
 def _by_stacks(job: JobView, looks: Mapping[int, RankLooks]) -> tuple[int, ...]:
-    """The rank by stacks alone, where records do not show that all arrive together."""
-    if job.unseen or _records_tell(job):
+    """The rank by stacks alone, where records do not show that all arrive together.
+
+    Those of several hosts never do: what clocks may be apart could hide it.
+    """
+    if job.unseen or (_records_tell(job) and len({view.latest.node for view in job.ranks}) == 1):
         return ()
     rank = least_inside(looks)
     return () if rank is None else (rank,)
@@ -89,8 +92,10 @@ def _contradicted(ranks: Sequence[int], looks: Mapping[int, RankLooks]) -> bool:
 
 def _confidence(job: JobView, late: Lateness | None, *, agrees: bool) -> Confidence:
     nodes = {view.latest.node for view in job.ranks}
+    compared = job.slow is not None and job.slow.clocks_within is not None
+    one_clock = len(nodes) == 1 if late is None else "" not in nodes and (len(nodes) == 1 or compared)
     confidence: Confidence = "high" if agrees and late is not None else "medium"
-    if late is not None and (len(nodes) > 1 or "" in nodes):
+    if not one_clock:
         confidence = lower(confidence)
     return lower(confidence) if job.unseen else confidence
 
@@ -237,13 +242,19 @@ def _evidence(job: JobView, slow: _Slow) -> list[Evidence]:
     if slow.late is not None:
         found.append(Evidence("flight record", late_fact(slow.late), slow.late.rank))
         if len({view.latest.node for view in job.ranks}) > 1:
-            text = "clocks of hosts are aligned by the collectives themselves; any clock they allow says so"
-            found.append(Evidence("flight record", text))
+            found.append(Evidence("flight record", _clocks(job)))
     found += pace_evidence(job)
     if slow.starved:
         text = f"its main thread was ready and had no core {100 * slow.starved:.0f} % of the time"
         found += [Evidence("/proc", text, rank) for rank in slow.ranks]
     return found
+
+
+def _clocks(job: JobView) -> str:
+    if job.slow is not None and job.slow.clocks_within is not None:
+        within = 1000 * job.slow.clocks_within
+        return f"the clocks of the hosts were compared; wherever they are within {within:.0f} ms, it is so"
+    return "clocks of hosts are aligned by the collectives themselves; any clock they allow says so"
 
 
 def pace_evidence(job: JobView) -> list[Evidence]:
