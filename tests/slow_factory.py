@@ -40,6 +40,7 @@ class Rhythm:
         spread: whether the buckets come all along the step, and not in a row at its end.
         late: extra seconds of a step by rank, from step ``since`` on.
         once: extra seconds of rank 0 by step.
+        one_clock: whether the times of all hosts are by one clock.
     """
 
     ranks: int = 4
@@ -52,6 +53,7 @@ class Rhythm:
     late: Mapping[int, float] = field(default_factory=dict[int, float])
     since: int = 0
     once: Mapping[int, float] = field(default_factory=dict[int, float])
+    one_clock: bool = False
 
     def node(self, rank: int) -> str:
         """The host of a rank."""
@@ -65,7 +67,8 @@ class Rhythm:
     def calls(self, seed: int = 1) -> Calls:
         """What the flight records of all ranks say."""
         chance = random.Random(seed)
-        ahead = {self.node(rank): int(chance.uniform(-3600, 3600) * SECOND) for rank in range(self.ranks)}
+        apart = 0 if self.one_clock else 3600
+        ahead = {self.node(rank): int(chance.uniform(-apart, apart) * SECOND) for rank in range(self.ranks)}
         now, number = [0.0] * self.ranks, 0
         found: dict[int, dict[int, Collective]] = {rank: {} for rank in range(self.ranks)}
         for step in range(self.steps):

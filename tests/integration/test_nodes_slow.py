@@ -1,4 +1,4 @@
-"""Real jobs of three nodes of which one holds the others up: what is slow is found out of all nodes' looks."""
+"""Real jobs of three nodes of which one holds the others up: what is slow is found out with all nodes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tests.network import a_network
 from tests.nodes_jobs import RANKS, NodesJob, nodes_job
 
 from rankscope.diag.model import Diagnosis
+from rankscope.diag.store.incidents import IncidentFolder
 
 NODES = 3
 FLAGS = (f"--nnodes={NODES}", "--monitor-interval=0.2", "--straggler-interval=4")
@@ -21,10 +22,10 @@ def wait_for(job: NodesJob, is_it: Callable[[Diagnosis], bool]) -> Diagnosis:
     """Until a diagnosis is told that is it."""
 
     def told() -> list[Diagnosis]:
-        records = job.nodes[0].records
-        incidents = [str(one.data["incident"]) for node in job.nodes for one in node.events("slow")]
-        found = [records.incident(name).diagnosis() for name in incidents if name]
-        return [one for one in found if one is not None and is_it(one)]
+        incidents = job.nodes[0].records.incidents
+        names = [one.subject for node in job.nodes for one in node.events("slow")]
+        found = [IncidentFolder(incidents / name).diagnosis() for name in names if name]
+        return [one for one in found if is_it(one)]
 
     until(lambda: bool(told()), "what is slow")
     return told()[0]

@@ -62,14 +62,14 @@ class Node:
         self.driver = NodeDriver(me, clone_of(PrefixStore("round-1", self.store)), part, limits=FAST)
         part.tell = self.driver.tell
 
-    def _take(self, which: Which, _opening: Opening) -> JobSnapshot:
+    def _take(self, which: Which, _opening: Opening) -> tuple[JobSnapshot, ...]:
         if not self.sees:
             raise OSError("ptrace is denied")
         job = a_job(*self.ranks, seconds=0.0 if which == "a" else 4.0, world_size=WORLD)
         mine = tuple(
             replace(one, node=f"node{self.rank}") for one in job.ranks if one.rank // LOCAL == self.rank
         )
-        return replace(job, ranks=mine, time=job.time + self.clock)
+        return (replace(job, ranks=mine, time=job.time + self.clock),)
 
     def _unseen(self, reason: str) -> JobSnapshot:
         mine = range(self.rank * LOCAL, (self.rank + 1) * LOCAL)
@@ -83,7 +83,10 @@ class Node:
         self.driver.tell(Suspected(time.monotonic(), opening))
 
 
-def _judged(_opening: Opening, a: JobSnapshot, b: JobSnapshot, told: tuple[Evidence, ...]) -> Diagnosis:
+def _judged(
+    _opening: Opening, looks: tuple[JobSnapshot, ...], _clocks: float | None, told: tuple[Evidence, ...]
+) -> Diagnosis:
+    a, b = looks
     found = judge(a, b, silent=12.0)
     return replace(found, evidence=(*found.evidence, *told))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -19,6 +19,7 @@ from rankscope.agent.nodes.events import (
     Event,
     Follow,
     Judge,
+    Keep,
     Learn,
     Look,
     LookTaken,
@@ -26,6 +27,7 @@ from rankscope.agent.nodes.events import (
     Proposed,
     Suspected,
 )
+from rankscope.agent.nodes.folding import Known, unfold
 from rankscope.agent.nodes.meeting import Meeting
 from rankscope.agent.nodes.messages import Member, Opening, Ruling
 from rankscope.agent.nodes.verdicts import write_verdict
@@ -35,12 +37,16 @@ from rankscope.agent.watching.collector import Collector
 from rankscope.agent.watching.joint import JointInquiry
 from rankscope.agent.watching.questions import Proposal, Question
 from rankscope.agent.workers.model import Launch
+from rankscope.diag.classify import Slowdown, SlowLook
 from rankscope.diag.model import Decision, Diagnosis, JobSnapshot
 
 ME = Member(0, 2, "here", (0, 1))
 MINE = Opening("mine", 0, "here", "no progress for 8 s", 0.0, silent=8.0)
 THEIRS = Opening("theirs", 1, "there", "no progress for 9 s", 0.0, silent=9.0)
 WISH = Opening("wish", 0, "here", "an analysis was asked for", 0.0, asked=True)
+PACE = SlowLook(Slowdown(0.1, 0.2, 40), frozenset({1}))
+SLOW = Opening("slow", 0, "here", "what is slow is looked for", 0.0, asked=True, slow=PACE)
+THEIR_SLOW = replace(SLOW, incident="their-slow", rank=1, node="there")
 THEIR_WISH = Opening("their-wish", 1, "there", "an analysis was asked for", 0.0, asked=True)
 RESTART = Decision("restart", "it hangs", "now", "mine", culprits=(0,))
 
@@ -74,6 +80,23 @@ class Evidence:
 
     adopted: list[Diagnosis] = field(default_factory=list[Diagnosis])
     known: list[Diagnosis | None] = field(default_factory=list[Diagnosis | None])
+    told_here: list[tuple[str | None, bool]] = field(default_factory=list[tuple[str | None, bool]])
+    paces: list[SlowLook] = field(default_factory=list[SlowLook])
+
+    def slow_looks(
+        self, *_workers: object, pause: Callable[[float], bool], **_limits: object
+    ) -> tuple[JobSnapshot, ...]:
+        return () if pause(0.0) else tuple(JobSnapshot("run-7", float(at), 4, ()) for at in range(4))
+
+    def judge_slow(
+        self, incident: str, looks: Sequence[JobSnapshot], slow: SlowLook, **_called: object
+    ) -> Diagnosis:
+        self.paces.append(slow)
+        assert [look.time for look in looks] == [0.0, 1.0, 2.0, 3.0]
+        return found(incident, "RankNonCommSlow")
+
+    def tells_of(self, diagnosis: Diagnosis, *, is_here: bool) -> None:
+        self.told_here.append((diagnosis.incident, is_here))
 
     def judge_asked(self, incident: Incident, *, known: Diagnosis | None, **_called: object) -> Diagnosis:
         self.known.append(known)
@@ -479,3 +502,87 @@ def test_who_leads_knows_what_was_told_of_the_present_silence(agent: Agent) -> N
     agent.known = None
     agent.joint.tick(time.monotonic(), 1, works=False)
     assert led() is None  # it has moved since
+
+
+# ---- what is slow ----
+
+
+def test_looks_for_what_is_slow_are_all_taken_at_once_and_judged_by_who_leads(agent: Agent) -> None:
+    assert agent.wishes(SLOW)
+    agent.is_asked(SLOW)
+    agent.driver.part.look(Look("b", SLOW))
+    first, second = agent.driver.of(LookTaken)
+    assert (first.which, second.which) == ("a", "b")
+    for taken in (first, second):
+        agent.driver.part.keep(Keep(taken.which, 0, taken.parts))
+        agent.driver.part.keep(Keep(taken.which, 1, taken.parts))
+    agent.driver.part.judge(Judge(SLOW, (), (), (), ()))
+    (pace,) = agent.evidence.paces
+    assert (pace.slowdown, pace.named) == (PACE.slowdown, PACE.named)
+    agent.learns(SLOW, "RankNonCommSlow")
+    assert agent.heard() == [("granted", "slow")]
+    assert agent.evidence.told_here == [("slow", True)]
+    (closed,) = agent.driver.of(Proposed)
+    assert closed.ruling.decision is None
+
+
+def test_of_two_agents_that_find_a_job_slow_one_sends_the_notices(agent: Agent) -> None:
+    agent.wishes(SLOW)
+    agent.is_asked(THEIR_SLOW)
+    agent.learns(THEIR_SLOW, "RankNonCommSlow")
+    assert agent.heard() == [("granted", "their-slow")]
+    assert agent.evidence.told_here == [("their-slow", False)]
+    assert [one.incident for one in agent.evidence.adopted] == ["their-slow"]
+
+
+def test_where_nothing_is_slow_nothing_is_kept(agent: Agent) -> None:
+    agent.wishes(SLOW)
+    agent.is_asked(SLOW)
+    agent.learns(SLOW, "Healthy")
+    assert agent.heard() == [("granted", None)]
+    assert (agent.evidence.adopted, agent.evidence.told_here) == ([], [])
+
+
+def test_a_person_comes_before_what_is_slow_and_is_not_answered_by_it(agent: Agent) -> None:
+    agent.wishes(SLOW)
+    agent.is_asked(SLOW)
+    agent.wishes(WISH)
+    assert [one.opening for one in agent.driver.of(Suspected)] == [SLOW]
+    (told,) = agent.driver.of(Progressed)
+    assert told.reason == "somebody asks on node here, who comes first"
+    agent.follows(goes_on=True)
+    assert sorted(agent.heard()) == [("again", "because"), ("again", "because")]
+
+
+def test_a_person_is_not_answered_by_looks_for_what_is_slow_that_were_opened_first(agent: Agent) -> None:
+    agent.wishes(WISH)
+    agent.is_asked(THEIR_SLOW)
+    agent.learns(THEIR_SLOW, "RankNonCommSlow")
+    assert agent.heard() == []
+    agent.follows()
+    assert agent.heard() == [("again", "because")]
+
+
+def test_evidence_of_a_hang_ends_looks_for_what_is_slow_on_all_nodes(agent: Agent) -> None:
+    agent.joint.give_way()
+    assert agent.driver.of(Progressed) == []  # nothing is open
+    agent.jobs_wait = []
+    agent.is_asked(THEIR_SLOW)
+    agent.joint.give_way()
+    assert [one.reason for one in agent.driver.of(Progressed)] == [
+        "node here suspects a hang, which comes first"
+    ]
+    jobs, agent.jobs_wait = agent.jobs_wait, None
+    for job in jobs:
+        job()  # ends at once, and says that nothing was seen
+    (taken,) = agent.driver.of(LookTaken)
+    (seen,) = unfold(taken.parts, Known())
+    assert {rank.reason for rank in seen.ranks} == {"something else was looked at first"}
+
+
+def test_one_agent_looks_every_so_often_for_all(agent: Agent) -> None:
+    assert agent.joint.leads
+    agent.joint.leave()
+    assert agent.joint.leads
+    agent.joint.join(Meeting(replace(ME, rank=1), "run-7", 4, lambda: pytest.fail("nobody connects here")))
+    assert not agent.joint.leads

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tests.classify_factory import ARank, a_job, a_rank, judge, user
 from tests.rules_factory import loading, waiting
 
-from rankscope.agent.nodes.clock_offsets import Offset
+from rankscope.agent.nodes.clock_offsets import Offset, clocks_within
 from rankscope.agent.nodes.events import Missing
 from rankscope.agent.nodes.folding import Known, fold_look, unfold
 from rankscope.agent.nodes.keys import Which
@@ -158,8 +158,8 @@ def test_no_bytes_are_too_odd_to_unpack(data: bytes) -> None:
         unfold(parts, Known())
 
 
-def test_looks_in_quick_succession_travel_with_the_first(seed: int = 3) -> None:
-    draw = random.Random(seed)
+def test_looks_in_quick_succession_travel_with_the_first() -> None:
+    draw = random.Random(3)
     look, *between = (
         JobSnapshot("run-7", 5.0 + at, WORLD, tuple(a_full_rank(draw.randrange(3)) for _ in range(LOCAL)))
         for at in range(4)
@@ -303,6 +303,27 @@ def test_clocks_that_are_apart_are_told() -> None:
     assert [one.fact for one in told] == [
         "the clock of node node1 is +5.000 s off the leader's, within 0.050 s; its times are corrected",
         "the clock of node node2 could not be compared with the leader's",
+    ]
+
+
+def test_how_far_corrected_clocks_may_be_apart() -> None:
+    assert clocks_within(()) == 0.0
+    assert clocks_within((Offset(3.0, 0.25), Offset(-1.0, 0.5), Offset(0.0, 0.125))) == 0.75
+    assert clocks_within((Offset(3.0, 0.25), None)) is None
+
+
+def test_looks_in_quick_succession_are_put_side_by_side() -> None:
+    """Those of a node that was too busy for all are fewer; times are the leader's."""
+    job = a_job(*(a_rank(rank).waiting_in() for rank in range(4)), world_size=WORLD)
+    merge = Merge("run-7", WORLD)
+    for node, count in ((0, 3), (1, 2)):
+        look, *between = (of_node(job, node, time=100.0 + at) for at in range(count + 1))
+        merge.keep("a", node, fold_look(look, NODE_BYTES, between=between))
+    seen = merge.between({1: Offset(0.5, 0.01)})
+    assert [(one.time, [rank.rank for rank in one.ranks]) for one in seen] == [
+        (101.5, [0, 1, 2, 3]),
+        (102.5, [0, 1, 2, 3]),
+        (103.0, [0, 1]),
     ]
 
 

@@ -166,6 +166,20 @@ def test_one_collective_a_step_does_not_bound_two_clocks() -> None:
     assert Rhythm(ranks=2, hosts=2, late={1: 0.3}).lateness() is None
 
 
+@pytest.mark.parametrize(
+    ("within", "culprits"), [(0.001, (1,)), (0.05, (1,)), (0.5, ()), (None, ())], ids=str
+)
+def test_clocks_that_were_compared_tell_who_is_late(within: float | None, culprits: tuple[int, ...]) -> None:
+    rhythm = Rhythm(ranks=2, hosts=2, late={1: 0.3}, one_clock=True)
+    late = lateness(KEY, rhythm.calls(), rhythm.nodes, clocks_within=within)
+    assert (late.ranks if late is not None else ()) == culprits
+
+
+def test_clocks_that_were_compared_blame_nobody_of_a_fair_job() -> None:
+    rhythm = Rhythm(ranks=6, hosts=3, buckets=4, one_clock=True)
+    assert lateness(KEY, rhythm.calls(), rhythm.nodes, clocks_within=0.002) is None
+
+
 def test_who_is_late_because_it_waits_for_another_is_a_victim() -> None:
     """Rank 1 is late in its pair with 0; rank 0 therefore in its pair with 2."""
     pair = Rhythm(ranks=2, late={1: 0.1}).calls()

@@ -17,6 +17,8 @@ from rankscope.agent.evidence.taker import EvidenceTaker
 from rankscope.agent.observing.observer import Observer
 from rankscope.agent.records.folder import Records
 from rankscope.agent.watching.collector import Collector
+from rankscope.agent.watching.joint import JointInquiry
+from rankscope.agent.watching.questions import Question
 from rankscope.agent.watching.reporter import Reporter
 from rankscope.agent.watching.stragglers import AGAIN_AFTER, Stragglers
 from rankscope.agent.workers.model import Launch
@@ -62,9 +64,14 @@ class Looks(EvidenceTaker):
         self.is_looking = threading.Event()
 
     def slow_looks(
-        self, launch: Launch, observer: Observer, *, pause: Callable[[float], bool]
+        self,
+        launch: Launch,
+        observer: Observer,
+        *,
+        pause: Callable[[float], bool],
+        kept_entries: int = 2_000,
     ) -> tuple[JobSnapshot, ...]:
-        del launch, observer
+        del launch, observer, kept_entries
         self.asked += 1
         self.is_looking.set()
         while not self.waits.is_set():
@@ -72,12 +79,47 @@ class Looks(EvidenceTaker):
                 return ()
         return (a_job(a_rank(0)),) * 3
 
-    def judge_slow(self, incident: str, looks: Sequence[JobSnapshot], slow: SlowLook) -> Diagnosis:
-        del incident, looks
+    def judge_slow(
+        self,
+        incident: str,
+        looks: Sequence[JobSnapshot],
+        slow: SlowLook,
+        *,
+        called: Callable[[Diagnosis], Diagnosis] | None = None,
+    ) -> Diagnosis:
+        del incident, looks, called
         self.named.append(slow.named)
         if self.diagnosis.summary == "broken":
             raise ValueError
         return self.diagnosis
+
+
+class Others(JointInquiry):
+    """Other nodes: none, or some that are asked and answer when the test does."""
+
+    def __init__(self, evidence: EvidenceTaker, collector: Collector) -> None:
+        super().__init__(
+            evidence=evidence,
+            collector=collector,
+            post=lambda message: message(),
+            ended=dict,
+            known=lambda: None,
+            published=lambda *_: None,
+            ruled=lambda _ruling: None,
+            say=lambda _text: None,
+        )
+        self.are_there = False
+        self.first = True
+        self.asked: list[Question] = []
+
+    @property
+    def leads(self) -> bool:
+        return self.first
+
+    def wish(self, question: Question) -> bool:
+        if self.are_there:
+            self.asked.append(question)
+        return self.are_there
 
 
 class Job:
@@ -86,11 +128,13 @@ class Job:
     def __init__(self, folder: Path, interval: float | None) -> None:
         self.evidence, self.told, self.collector = Looks(folder), Told(), Collector()
         self.messages: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self.others = Others(self.evidence, self.collector)
         self.stragglers = Stragglers(
             interval,
             evidence=self.evidence,
             reporter=self.told,
             collector=self.collector,
+            joint=self.others,
             post=self.messages.put,
             new_incident=lambda: "i-1",
         )
@@ -264,3 +308,61 @@ def test_with_an_interval_it_is_looked_at_whatever_its_pace(job: Job) -> None:
     job.evidence.diagnosis = SLOW
     job.run(60, each=0.2)
     assert [(verdict, slowdown) for verdict, slowdown, _ in job.told.slow] == [("RankNonCommSlow", None)]
+
+
+# ---- several nodes ----
+
+
+def test_where_there_are_other_nodes_they_are_asked_with_what_is_known_of_the_pace(job: Job) -> None:
+    job.others.are_there = True
+    job.run(60, each=0.1)
+    job.run(60, each=0.2)
+    assert job.evidence.asked == 0
+    (question,) = job.others.asked
+    assert question.opening.asked
+    pace = question.opening.slow
+    assert pace is not None
+    assert pace.slowdown is not None
+    assert pace.slowdown.now > 1.5 * pace.slowdown.before
+    question.judged(SLOW)
+    assert [verdict for verdict, _, _ in job.told.slow] == ["RankNonCommSlow"]
+
+
+def test_what_came_first_is_waited_for_and_the_others_are_asked_again(job: Job) -> None:
+    job.others.are_there = True
+    job.run(60, each=0.1)
+    job.run(60, each=0.2)
+    job.others.asked[0].goes_on("a node suspects a hang")
+    assert job.told.slow == []
+    job.run(2, each=0.2)
+    assert len(job.others.asked) == 2
+
+
+def test_where_they_do_not_answer_the_ranks_here_are_looked_at(job: Job) -> None:
+    job.others.are_there = True
+    job.run(60, each=0.1)
+    job.run(60, each=0.2)
+    job.evidence.diagnosis = SLOW
+    job.others.asked[0].here()
+    job.take_in(expected=True)
+    assert (job.evidence.asked, len(job.told.slow)) == (1, 1)
+
+
+def test_answers_to_what_was_asked_of_other_workers_are_void(job: Job) -> None:
+    job.others.are_there = True
+    job.run(60, each=0.1)
+    job.run(60, each=0.2)
+    job.stragglers.begin(LAUNCH, job.observer, job.now)
+    job.others.asked[0].judged(SLOW)
+    job.others.asked[0].here()
+    assert (job.told.slow, job.evidence.asked) == ([], 0)
+
+
+@pytest.mark.parametrize("job", [30.0], indirect=True)
+def test_every_so_often_one_agent_asks_for_all(job: Job) -> None:
+    job.others.are_there, job.others.first = True, False
+    job.run(100, each=0.2)
+    assert job.others.asked == []
+    job.others.first = True
+    job.run(1, each=0.2)
+    assert len(job.others.asked) == 1

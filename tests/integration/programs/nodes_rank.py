@@ -1,9 +1,9 @@
 """One rank of a small gloo job on several nodes: it sums one vector up, again and again, until it is told.
 
 Told by files in the folder that it is given: ``finish`` ends the job; ``hang-<rank>`` and ``fail-<rank>`` are
-taken away by the rank they are for, which then hangs or exits with 5; while ``lag-<rank>`` is there, that rank
-computes in each step. It notes down whom it met when a round has formed, and rank 0 the step. It knows nothing
-of Rankscope.
+taken away by the rank they are for, which then hangs or exits with 5; while ``lag-<rank>`` is there, that
+rank computes in each step. It notes down whom it met when a round has formed, and rank 0 the step. It knows
+nothing of Rankscope.
 """
 
 from __future__ import annotations
