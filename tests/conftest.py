@@ -32,6 +32,7 @@ FIRST = (
         "test_main_job",
         "test_nodes_hangs",
         "test_nodes_network",
+        "test_nodes_slow",
         "test_probe_torch",
         "test_restarts",
         "test_faults",
