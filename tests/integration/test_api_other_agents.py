@@ -79,7 +79,7 @@ def told(*ranks: int) -> web.Response:
 @asynccontextmanager
 async def a_peer(answer: Answer) -> AsyncGenerator[Peer]:
     app = web.Application()
-    app.router.add_get("/{path:.*}", answer)
+    app.router.add_route("*", "/{path:.*}", answer)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -223,3 +223,73 @@ def test_a_large_job_is_asked_in_turn_at_the_same_rate() -> None:
 
 def test_alone_nobody_is_asked() -> None:
     assert asyncio.run(OtherAgents([], TOKEN).ranks()) == ()
+
+
+# Settings.
+
+
+async def change(peer: Peer) -> dict[str, str]:
+    others = OtherAgents([peer], TOKEN)
+    try:
+        return await others.change_settings({"job-hang-interval": 60})
+    finally:
+        await others.close()
+
+
+def test_a_change_is_handed_on_for_that_agent_alone_with_the_token() -> None:
+    asked: list[tuple[str, str, str, object]] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        asked.append(
+            (request.method, request.path_qs, request.headers["Authorization"], await request.json())
+        )
+        return web.json_response({"job": "run-7"})
+
+    async def scene() -> dict[str, str]:
+        async with a_peer(answer) as peer:
+            return await change(peer)
+
+    assert asyncio.run(scene()) == {"host-b": "changed"}
+    body = {"change": {"job-hang-interval": 60}}
+    assert asked == [("PATCH", "/v1/settings?of=node", f"Bearer {TOKEN}", body)]
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "why"),
+    [
+        (422, b'{"detail": "job-hang-interval: at least 1"}', "job-hang-interval: at least 1"),
+        (503, b"{}", "its agent refused it (503)"),
+        (200 + 102, b"", "its agent refused it (302)"),
+        (500, b"no json", "its agent did not answer"),
+        (500, b" " * (100 << 10), "its agent refused it (500)"),
+    ],
+    ids=["refused", "without a word", "redirected", "damaged", "much too long"],
+)
+def test_why_a_node_does_not_take_it_is_said(status: int, body: bytes, why: str) -> None:
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        return web.Response(status=status, body=body, headers={"Location": "/elsewhere"})
+
+    async def scene() -> dict[str, str]:
+        async with a_peer(answer) as peer:
+            return await change(peer)
+
+    assert asyncio.run(scene()) == {"host-b": why}
+
+
+def test_a_node_that_does_not_answer_is_waited_for_shortly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(other_agents, "_CHANGE_PATIENCE", 0.05)
+
+    async def scene() -> dict[str, str]:
+        over = asyncio.Event()
+
+        async def answer(_request: web.Request) -> web.StreamResponse:
+            await over.wait()
+            return web.Response()
+
+        async with a_peer(answer) as peer:
+            try:
+                return await change(peer)
+            finally:
+                over.set()
+
+    assert asyncio.run(scene()) == {"host-b": "its agent did not answer"}

@@ -51,6 +51,8 @@ class Seen:
     again: Asked
     without_token: Asked
     ranks: list[dict[str, Any]]
+    changed: dict[str, Any]
+    settings: list[dict[str, Any]]
 
 
 def analyze(host: Host, *words: str, environ: Mapping[str, str]) -> Asked:
@@ -99,20 +101,34 @@ def looked_at(job: NodesJob, network: Network, nowhere: Path) -> Seen:
         again=analyze(network.hosts[2], job.nodes[2].run_id, environ=own),
         without_token=analyze(network.hosts[1], url, environ=with_another),
         ranks=ranks_of(job.nodes[1], network.hosts[1]),
+        changed=asked_of(job.nodes[1], network.hosts[1], "/v1/settings", {"job-hang-interval": 7777}),
+        settings=[
+            asked_of(node, host, "/v1/settings")["settings"]
+            for node, host in zip(job.nodes, network.hosts, strict=True)
+        ],
     )
 
 
 def ranks_of(node: Node, host: Host) -> list[dict[str, Any]]:
     """What the agent says of all ranks, asked on its own host."""
+    found: list[dict[str, Any]] = asked_of(node, host, "/v1/ranks")["ranks"]
+    return found
+
+
+def asked_of(node: Node, host: Host, path: str, change: dict[str, object] | None = None) -> dict[str, Any]:
+    """What an agent answers on its own host; with a change it is patched."""
     script = (
         "import os, sys, urllib.request as u\n"
-        "asked = u.Request(sys.argv[1], headers={'Authorization': 'Bearer ' + os.environ['TOKEN']})\n"
+        "head = {'Authorization': 'Bearer ' + os.environ['TOKEN'], 'Content-Type': 'application/json'}\n"
+        "data = sys.argv[2].encode() or None\n"
+        "asked = u.Request(sys.argv[1], data, head, method='PATCH' if data else 'GET')\n"
         "print(u.build_opener(u.ProxyHandler({})).open(asked, timeout=20).read().decode())"
     )
-    command = host.inside(sys.executable, "-c", script, f"{node.agent().api}/v1/ranks")
+    body = json.dumps({"change": change}) if change is not None else ""
+    command = host.inside(sys.executable, "-c", script, f"{node.agent().api}{path}", body)
     environ = {**os.environ, "TOKEN": token_of(node)}
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=DEADLINE, check=True)
-    found: list[dict[str, Any]] = json.loads(done.stdout)["ranks"]
+    found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
@@ -182,3 +198,10 @@ def test_each_agent_tells_of_the_ranks_of_all_nodes(seen: Seen) -> None:
     assert nodes[::2] == nodes[1::2]
     assert sorted(nodes[::2]) == ["node0", "node1", "node2"]
     assert {one["state"] for one in seen.ranks} == {"running"}
+
+
+def test_a_change_of_the_settings_holds_on_all_nodes(seen: Seen) -> None:
+    assert seen.changed["elsewhere"] == {"node0": "changed", "node2": "changed"}
+    assert [one["job-hang-interval"]["value"] for one in seen.settings] == [7777.0] * NODES
+    for node in seen.job.nodes:
+        assert len(node.events("settings.changed")) == 1

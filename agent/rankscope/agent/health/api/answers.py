@@ -237,11 +237,16 @@ class SettingsChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SettingsChanged(msgspec.Struct, frozen=True):
-    """What ``PATCH /v1/settings`` answers: those that have another value now, and all that are in force."""
+    """What ``PATCH /v1/settings`` answers: those that have another value now, and all that are in force.
+
+    Attributes:
+        elsewhere: by each other node that was told: ``changed``, or why it is not.
+    """
 
     job: str
     changed: dict[str, Change] = {}
     settings: dict[str, InForce] = {}
+    elsewhere: dict[str, str] = {}
     schema: int = SCHEMA
 
 

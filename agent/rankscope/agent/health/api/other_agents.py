@@ -1,26 +1,29 @@
-"""The ranks of other nodes as their agents tell them now, asked over HTTP with the job's token.
+"""What other nodes' agents tell of their ranks now, and what they are told; over HTTP with the job's token.
 
 One more source of ranks (``sources``): asked only while somebody looks, in turn, at most so many a second
-however large the job is. Who asks gets what was told last and waits for nobody but the first time. Agents
-are asked for their own ranks alone, so no question goes round.
+however large the job is. Who asks gets what was told last and waits for nobody but the first time. A change
+of the settings is handed on to each once. Agents are asked for themselves alone, so nothing goes round.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Final
 
 import aiohttp
 import msgspec
 
-from rankscope.agent.health.api.answers import RankEntry, RanksAnswer
+from rankscope.agent.control.messages import Value
+from rankscope.agent.health.api.answers import RankEntry, RanksAnswer, SettingsChange
 from rankscope.agent.health.offer import Peer
 
 PATH: Final = "/v1/ranks"
+SETTINGS_PATH: Final = "/v1/settings"
 OWN: Final = {"of": "node"}
+CHANGED: Final = "changed"
 INTERVAL: Final = 2.0
 """Seconds between two questions to the same agent, in a job of few nodes."""
 _EACH: Final = 0.05
@@ -31,6 +34,9 @@ _STALE: Final = 3
 """Rounds without an answer after which an agent's ranks count as not observed."""
 _AT_ONCE: Final = 16
 _LARGEST: Final = 4 << 20
+_CHANGE_PATIENCE: Final = 5.0
+"""Seconds for an agent to take a change of the settings."""
+_LARGEST_PROBLEM: Final = 64 << 10
 
 
 class OtherAgents:
@@ -78,35 +84,87 @@ class OtherAgents:
             asking.cancel()
             await asyncio.wait({asking}, timeout=_PATIENCE)
 
+    async def change_settings(self, change: Mapping[str, Value]) -> dict[str, str]:
+        """Hand a change of the settings on to all.
+
+        Args:
+            change: new values by the option's name.
+
+        Returns:
+            By node: ``changed``, or why it is not, in a line.
+        """
+        told: dict[str, str] = {}
+
+        async def hand_on(session: aiohttp.ClientSession, peer: Peer) -> None:
+            told[peer.node] = await _changed(session, peer, change)
+
+        await self._each(hand_on, patience=_CHANGE_PATIENCE)
+        return dict(sorted(told.items()))
+
     async def _ask_all(self) -> None:
+        await self._each(self._ask, patience=_PATIENCE)
+
+    async def _each(
+        self, ask: Callable[[aiohttp.ClientSession, Peer], Awaitable[None]], *, patience: float
+    ) -> None:
+        """Ask every agent, some at a time, each for so many seconds."""
         turns = asyncio.Semaphore(_AT_ONCE)
-        timeout = aiohttp.ClientTimeout(total=_PATIENCE)
+        timeout = aiohttp.ClientTimeout(total=patience)
         connector = aiohttp.TCPConnector(limit=0, force_close=True)
         async with aiohttp.ClientSession(
             connector=connector, timeout=timeout, headers=self._headers, trust_env=False
         ) as session:
 
-            async def ask(peer: Peer) -> None:
+            async def in_turn(peer: Peer) -> None:
                 async with turns:
-                    await self._ask(session, peer)
+                    await ask(session, peer)
 
-            await asyncio.gather(*map(ask, self._peers))
+            await asyncio.gather(*map(in_turn, self._peers))
 
     async def _ask(self, session: aiohttp.ClientSession, peer: Peer) -> None:
-        data = bytearray()
         try:
             async with session.get(peer.api + PATH, params=OWN, allow_redirects=False) as response:
                 if response.status != HTTPStatus.OK:
                     return
-                async for piece in response.content.iter_any():
-                    data += piece
-                    if len(data) > _LARGEST:
-                        return
+                data = await _read(response, _LARGEST)
+            if data is None:
+                return
             told = msgspec.json.decode(data, type=RanksAnswer)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
             return  # a node that is gone, or one whose agent starts anew: it grows stale
         self.world_size = max(self.world_size, told.world_size)
         self._told[peer] = time.monotonic(), told.ranks
+
+
+async def _read(response: aiohttp.ClientResponse, most: int) -> bytes | None:
+    """The body, ``None`` where it is larger than it can be."""
+    data = bytearray()
+    async for piece in response.content.iter_any():
+        data += piece
+        if len(data) > most:
+            return None
+    return bytes(data)
+
+
+async def _changed(session: aiohttp.ClientSession, peer: Peer, change: Mapping[str, Value]) -> str:
+    body = msgspec.json.encode(SettingsChange(dict(change)))
+    headers = {"Content-Type": "application/json"}
+    try:
+        async with session.patch(
+            peer.api + SETTINGS_PATH, params=OWN, data=body, headers=headers, allow_redirects=False
+        ) as response:
+            if response.status == HTTPStatus.OK:
+                return CHANGED
+            problem = msgspec.json.decode(await _read(response, _LARGEST_PROBLEM) or b"{}", type=_Problem)
+            return problem.detail or f"its agent refused it ({response.status})"
+    except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
+        return "its agent did not answer"
+
+
+class _Problem(msgspec.Struct, frozen=True):
+    """What a refusal says."""
+
+    detail: str = ""
 
 
 def _unobserved(entry: RankEntry) -> RankEntry:

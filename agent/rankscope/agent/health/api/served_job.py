@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from rankscope.agent.control.client import ControlClient
-from rankscope.agent.control.messages import ControlError, refused
+from rankscope.agent.control.messages import ControlError, Value, refused
 from rankscope.agent.health.api.access import Access
 from rankscope.agent.health.api.other_agents import OtherAgents
 from rankscope.agent.health.api.questions import Followed, FollowEvents, Unwritten
@@ -69,6 +69,10 @@ class ServedJob:
         if not self.offer.control:
             raise refused("unavailable", "this server has no agent that it could ask")
         return self._control
+
+    async def change_settings_elsewhere(self, change: Mapping[str, Value]) -> dict[str, str]:
+        """Hand a change on to the agents of the job's other nodes; what became of it by node."""
+        return await self._others.change_settings(change)
 
     @property
     def name(self) -> str:

@@ -78,7 +78,7 @@ _AS: Final = Parameter(
     "as", "query", "`page`: the diagnosis as a report's document", {"type": "string", "enum": ["page"]}
 )
 _OF: Final = Parameter(
-    "of", "query", "`node`: those of the agent that answers alone", {"type": "string", "enum": ["node"]}
+    "of", "query", "`node`: of the agent that answers alone", {"type": "string", "enum": ["node"]}
 )
 
 EVERYWHERE: Final = (400, 401, 403, 421, 429, 503)
@@ -113,8 +113,9 @@ TABLE: Final[tuple[Row, ...]] = (
         "PATCH",
         "/v1/settings",
         "change_settings",
-        "Change settings while the job runs; an event records it.",
+        "Change settings of all nodes while the job runs; an event records it.",
         answers.SettingsChanged,
+        parameters=(_OF,),
         body=answers.SettingsChange,
         body_required=True,
         problems=(413, 415, 422, 500),
