@@ -42,6 +42,26 @@ from rankscope.diag.model import Frame, ThreadStack
         (native("c10d::TCPStore::doWait"), "store_wait"),
         (native("c10d::TCPStore::waitForWorkers"), "startup"),
         (native("pybind11::cpp_function::initialize<bool, c10d::Work, long>"), None),
+        (native("pncclCommInitRankConfig"), "startup"),
+        (native("ncclCommSplit"), "startup"),
+        (native("c10d::NCCLComm::create(int, int, ncclUniqueId, signed char)"), "startup"),
+        (native("c10d::ProcessGroupNCCL::initNCCLComm(std::string const&, c10d::OpType)"), "startup"),
+        (native("c10d::ProcessGroupNCCL::recv(std::vector<at::Tensor>&, int, int)"), "p2p"),
+        (native("c10d::ops::(anonymous namespace)::send_CUDA(c10::ArrayRef<at::Tensor>)"), "p2p"),
+        (native("c10d::ProcessGroupGloo::allreduce"), "collective"),
+        (native("c10d::ProcessGroupNCCL::_allgather_base(at::Tensor&, at::Tensor&)"), "collective"),
+        (native("c10d::ops::(anonymous namespace)::barrierCUDA()"), "collective"),
+        (native("pncclAllReduce"), "collective"),
+        (native("hipStreamSynchronize"), "gpu_wait"),
+        (native("c10d::ProcessGroupNCCL::watchdogHandler()"), None),
+        (native("c10d::ProcessGroupNCCL::heartbeatMonitor()"), None),
+        (torch_frame("partition_grads", "deepspeed/runtime/zero/stage3.py"), "gpu_wait"),
+        (torch_frame("CompiledKernel._init_handles", "triton/compiler/compiler.py"), "compile"),
+        (torch_frame("Run._atexit_cleanup", "wandb/sdk/wandb_run.py"), "exit"),
+        (
+            torch_frame("safetensors_weights_iterator", "sglang/srt/model_loader/weight_utils.py"),
+            "checkpoint",
+        ),
         (user("all_reduce", 3), None),
         (torch_frame("DisableContext.__call__.<locals>._fn", "torch/_dynamo/eval_frame.py"), None),
     ],
@@ -57,6 +77,10 @@ def test_frames_seen_in_real_stacks_carry_their_label(frame: Frame, label: str |
         ("train.py", True),
         ("/home/me/torch_project/loop.py", True),
         ("<string>", True),
+        ("pyarrow/parquet/core.py", False),
+        ("multiprocess/pool.py", False),
+        ("/workspace/timm/train.py", True),
+        ("streaming/loop.py", True),
         ("/opt/v/lib/python3.11/site-packages/torch/serialization.py", False),
         ("/usr/lib/python3/dist-packages/yaml/reader.py", False),
         ("/usr/local/lib/python3.11/threading.py", False),
@@ -250,3 +274,31 @@ def test_the_documented_catalogue_is_the_packaged_one() -> None:
 
 def test_a_number_too_long_for_python_is_one_mistake() -> None:
     assert len(read_catalogue_text(f"a = {'9' * 5000}").mistakes) == 1
+
+
+@pytest.mark.parametrize(
+    ("function", "file", "line", "own"),
+    [
+        ("<module>", "<string>", 1, False),  # `python -c` of a spawned process
+        ("<module>", "<stdin>", 1, False),
+        ("<module>", "<stdin>", 12, True),  # a script that the interpreter was given
+        ("train", "<string>", 1, True),
+    ],
+)
+def test_the_one_line_that_begins_a_spawned_process_is_nobodys_own(
+    function: str, file: str, line: int, own: bool
+) -> None:
+    assert load_catalogue().is_user_code(Frame(function, file, line)) is own
+
+
+def test_what_every_wait_passes_through_tells_nothing() -> None:
+    catalogue = load_catalogue()
+    assert catalogue.is_plumbing(stdlib("Condition.wait", "threading.py"))
+    assert catalogue.is_plumbing(Frame("<module>", "<frozen runpy>", 88))
+    assert not catalogue.is_plumbing(torch_frame("_wait", "wandb/sdk/lib/mailbox.py"))
+    assert not catalogue.is_plumbing(user("wait", 3))
+
+
+def test_an_entry_about_libraries_needs_its_paths() -> None:
+    _, mistakes = Catalogue.read("[[library]]\npaths = []\nplumbing = true\n")
+    assert [one.what for one in mistakes] == ["[[library]] matches nothing"]

@@ -138,3 +138,28 @@ def test_a_line_that_waits_for_a_child_is_followed() -> None:
 def test_a_rank_that_waits_for_no_child_is_not_followed_into_one(frames: tuple[Frame, ...]) -> None:
     found = followed(a_child(80, user("decode", 12), *WORKER), frames=frames)
     assert place(found)[0] != "decode"
+
+
+def test_a_writer_of_a_library_in_the_users_own_folder_is_followed() -> None:
+    """The join stands in a checkpoint's code: its label says what is written, not where it is stuck."""
+    frames = (
+        *WRITER_WAIT[:3],
+        user("close", 248, "/workspace/Megatron-LM/megatron/core/dist_checkpointing/strategies/x.py"),
+    )
+    writes = (
+        user(
+            "write_preloaded_data",
+            402,
+            "/workspace/Megatron-LM/megatron/core/dist_checkpointing/strategies/y.py",
+        ),
+        *WORKER[2:],
+    )
+    found = followed(a_child(80, *writes), frames=frames)
+    assert (place(found), found.kind) == (("write_preloaded_data", 402), "checkpoint")
+
+
+def test_a_worker_in_a_library_leaves_the_line_that_asked_the_pool() -> None:
+    stuck = (torch_frame("encode", "tokenizers/fast.py", 504), *POOL_WORKER)
+    found = followed(a_child(80, *stuck), frames=POOL_WAIT)
+    assert place(found) == ("count_all", 45)
+    assert "its child process 80 is in encode (tokenizers/fast.py:504)" in facts_of(found)

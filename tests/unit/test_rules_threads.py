@@ -289,3 +289,119 @@ def test_what_the_loop_runs_itself_decides() -> None:
     assert found.culprits == (1,)
     assert found.location is not None
     assert found.location.line == 4
+
+
+def test_an_autograd_thread_that_copies_gradients_is_no_desync_and_its_line_is_that_of_the_backward() -> None:
+    """ZeRO's copies to the host wait for the GPU, not for other ranks (accelerate#3104)."""
+    backward = (torch_frame("_engine_run_backward", "torch/autograd/graph.py"), user("training_step", 41))
+    gathers = ThreadStack(99, None, collective("all_gather_into_tensor")[:2], active=True)
+    copies = ThreadStack(
+        99, None, (torch_frame("partition_grads", "deepspeed/runtime/zero/stage3.py", 1500),), active=True
+    )
+    ranks = [a_rank(rank).stuck_in(*backward).but(others=(gathers,)) for rank in range(3)]
+    odd = a_rank(3).stuck_in(*backward).but(others=(copies,))
+    found = judge(a_job(*ranks, odd, facts=False))
+    assert said(found) == ("RankNonCommHang", "none", "low", (3,), "8")
+    assert found.location is not None
+    assert (found.location.function, found.location.line) == ("training_step", 41)
+    assert any("thread 99 in partition_grads" in fact for fact in facts_of(found))
+    same = judge_still(*(one.but(others=(copies,)) for one in (*ranks, odd)))
+    assert same.culprits == ()
+
+
+# ---- the place of a rank without a frame of the user's ----------------------------------------------------
+
+SPAWNED = (
+    torch_frame("run_worker", "sglang/srt/managers/scheduler.py", 2900),
+    stdlib("BaseProcess.run", "multiprocessing/process.py", 108),
+    stdlib("spawn_main", "multiprocessing/spawn.py", 122),
+    Frame("<module>", "<string>", 1),
+)
+
+
+@pytest.mark.parametrize(
+    ("frames", "place", "kind"),
+    [
+        (
+            (torch_frame("safetensors_weights_iterator", "sglang/srt/model_loader/weight_utils.py", 510),),
+            "safetensors_weights_iterator",
+            "checkpoint",
+        ),
+        (
+            (torch_frame("CompiledKernel._init_handles", "triton/compiler/compiler.py", 473),),
+            "CompiledKernel._init_handles",
+            "compile",
+        ),
+        (
+            (
+                stdlib("Condition.wait", "threading.py", 320),
+                torch_frame("Mailbox.wait", "wandb/sdk/lib/mailbox.py", 128),
+                torch_frame("Run._atexit_cleanup", "wandb/sdk/wandb_run.py", 2223),
+            ),
+            "Run._atexit_cleanup",
+            "exit",
+        ),
+        (
+            (stdlib("SSLSocket.read", "ssl.py", 1103), torch_frame("get", "acme/client.py", 4)),
+            "get",
+            "network",
+        ),
+    ],
+    ids=["weights", "triton", "exit", "socket"],
+)
+def test_without_a_line_of_the_users_the_frame_that_tells_most_is_shown(
+    frames: tuple[Frame, ...], place: str, kind: str
+) -> None:
+    waits = [a_rank(rank).but(frames=(*collective()[:2], *SPAWNED)) for rank in (0, 1)]
+    found = judge_still(*waits, a_rank(2).but(frames=(*frames, *SPAWNED)))
+    assert (found.culprits, found.kind) == ((2,), kind)
+    assert found.location is not None
+    assert found.location.function == place
+
+
+def test_only_plumbing_shows_its_leaf() -> None:
+    waits = [a_rank(rank).but(frames=(*collective()[:2], *SPAWNED)) for rank in (0, 1)]
+    found = judge_still(
+        *waits, a_rank(2).but(frames=(stdlib("Condition.wait", "threading.py", 320), *SPAWNED[1:]))
+    )
+    assert found.location is not None
+    assert found.location.function == "Condition.wait"
+
+
+# ---- names of waits that only C++ frames show --------------------------------------------------------------
+
+
+def of_gdb(rank: int, *symbols: str) -> ARank:
+    return a_rank(rank).but(
+        frames=(native("??", "libcuda.so.1"), *map(native, symbols), native("Py_BytesMain"))
+    )
+
+
+RECEIVES = (
+    "pncclCommInitRankConfig",
+    "c10d::NCCLComm::create(int, int, ncclUniqueId, signed char, ncclConfig_v22700&)",
+    "c10d::ProcessGroupNCCL::recv(std::vector<at::Tensor, std::allocator<at::Tensor> >&, int, int)",
+    "c10d::ops::(anonymous namespace)::recv_CUDA(c10::ArrayRef<at::Tensor>, long, long)",
+)
+
+
+def test_ranks_that_set_a_communicator_up_wait_for_the_one_at_its_gpu() -> None:
+    """The first send and receive of two ranks set theirs up (nccl#1774)."""
+    away = of_gdb(0, "cudaStreamSynchronize", "at::native::copy_kernel_cuda(at::TensorIterator&, bool)")
+    found = judge(a_job(away, *(of_gdb(rank, *RECEIVES) for rank in (1, 2, 3)), facts=False))
+    assert said(found) == ("RankNonCommHang", "none", "low", (0,), "11")
+    assert found.summary == (
+        "rank 0 is stuck in cudaStreamSynchronize (libtorch_cpu.so); ranks 1-3 wait for it in recv"
+    )
+
+
+def test_waits_for_gpus_have_the_names_of_their_calls() -> None:
+    waits = [
+        of_gdb(rank, "cudaDeviceSynchronize", "torch::THCPModule_cudaSynchronize()") for rank in range(3)
+    ]
+    found = judge(
+        a_job(*waits, of_gdb(3, "cudaMemcpyAsync", "at::native::item(at::Tensor const&)"), facts=False)
+    )
+    assert (found.kind, found.confidence, found.culprits) == ("desync", "low", (3,))
+    assert "ranks 0-2 wait in cudaDeviceSynchronize" in found.summary
+    assert "rank 3 in cudaMemcpyAsync" in found.summary

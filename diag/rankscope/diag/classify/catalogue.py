@@ -16,6 +16,7 @@ from typing import Final
 
 from rankscope.diag.classify.catalogue_text import Document, Mistake, read_catalogue_text
 from rankscope.diag.classify.patterns import (
+    CallerPattern,
     FramePattern,
     HintPattern,
     Label,
@@ -29,7 +30,7 @@ from rankscope.diag.classify.patterns import (
 )
 from rankscope.diag.classify.stack_memory import StackMemory
 from rankscope.diag.errors import UsageError
-from rankscope.diag.merge.normalise import bare_function
+from rankscope.diag.merge.normalise import bare_function, portable_file
 from rankscope.diag.model import Frame, ThreadStack
 
 __all__ = ["Catalogue", "Label", "load_catalogue", "packaged_text"]
@@ -51,6 +52,8 @@ class Catalogue:
     thread_names: tuple[re.Pattern[str], ...] = ()
     thread_frames: tuple[FramePattern, ...] = ()
     library_paths: tuple[re.Pattern[str], ...] = ()
+    callers: tuple[CallerPattern, ...] = ()
+    plumbing_paths: tuple[re.Pattern[str], ...] = ()
     user_paths: tuple[re.Pattern[str], ...] = ()
     exit_consequences: tuple[str, ...] = ()
     sleeps: tuple[re.Pattern[str], ...] = ()
@@ -60,6 +63,7 @@ class Catalogue:
     _helpers: dict[str, bool] = field(default_factory=dict, repr=False)
     of_stacks: StackMemory = field(default_factory=StackMemory, repr=False, compare=False)
     _user: dict[str, bool] = field(default_factory=dict, repr=False)
+    _plumbing: dict[str, bool] = field(default_factory=dict, repr=False)
 
     @classmethod
     def read(cls, text: str) -> tuple[Catalogue, tuple[Mistake, ...]]:
@@ -99,6 +103,8 @@ class Catalogue:
             thread_names=other.thread_names + self.thread_names,
             thread_frames=other.thread_frames + self.thread_frames,
             library_paths=other.library_paths + self.library_paths,
+            callers=other.callers + self.callers,
+            plumbing_paths=other.plumbing_paths + self.plumbing_paths,
             user_paths=other.user_paths + self.user_paths,
             exit_consequences=other.exit_consequences + self.exit_consequences,
             sleeps=other.sleeps + self.sleeps,
@@ -122,6 +128,8 @@ class Catalogue:
         """Whether the frame is the user's own: not the standard library, not an installed package."""
         if frame.kind == "native" or not frame.file:
             return False
+        if any(caller.matches(frame) for caller in self.callers):
+            return False
         known = self._user.get(frame.file)
         if known is None:
             if len(self._user) >= _REMEMBERED:
@@ -133,6 +141,18 @@ class Catalogue:
         if any(path.match(file) for path in self.user_paths):
             return True
         return not any(path.match(file) for path in self.library_paths)
+
+    def is_plumbing(self, frame: Frame) -> bool:
+        """Whether every wait may pass through the frame: it tells nothing of who waits, or for what."""
+        if frame.kind == "native" or not frame.file or frame.file.startswith("<"):
+            return True
+        known = self._plumbing.get(frame.file)
+        if known is None:
+            if len(self._plumbing) >= _REMEMBERED:
+                self._plumbing.clear()
+            file = portable_file(frame.file)
+            known = self._plumbing[frame.file] = any(path.match(file) for path in self.plumbing_paths)
+        return known
 
     def hint(self, frame: Frame, *, with_file: bool) -> Label | None:
         """What a user's frame is about, by the words in its names."""
@@ -276,7 +296,13 @@ def _compiled(document: Document) -> Catalogue:
         calls=tuple(NamePattern(entry.label, globs(entry.functions)) for entry in document.calls),
         thread_names=tuple(globs(entry.names) for entry in document.threads if entry.names),
         thread_frames=tuple(spelled(text) for entry in document.threads for text in entry.frames),
-        library_paths=tuple(globs(entry.paths) for entry in document.library if entry.paths),
+        library_paths=tuple(globs(entry.paths) for entry in document.library if not entry.functions),
+        callers=tuple(
+            CallerPattern(globs(entry.paths), globs(entry.functions), entry.first_line)
+            for entry in document.library
+            if entry.functions
+        ),
+        plumbing_paths=tuple(globs(entry.paths) for entry in document.library if entry.plumbing),
         user_paths=tuple(globs(entry.paths) for entry in document.user if entry.paths),
         exit_consequences=tuple(words for entry in document.exit for words in entry.consequences),
         sleeps=tuple(globs(entry.functions) for entry in document.sleep if entry.functions),

@@ -93,8 +93,17 @@ class SleepEntry(msgspec.Struct, forbid_unknown_fields=True):
     lines: list[str] = []
 
 
+class LibraryEntry(msgspec.Struct, forbid_unknown_fields=True):
+    """``[[library]]``."""
+
+    paths: list[str]
+    functions: list[str] = []
+    first_line: bool = False
+    plumbing: bool = False
+
+
 class PathsEntry(msgspec.Struct, forbid_unknown_fields=True):
-    """``[[library]]`` and ``[[user]]``."""
+    """``[[user]]``."""
 
     paths: list[str]
 
@@ -116,7 +125,7 @@ class Document:
     calls: list[CallEntry] = field(default_factory=list[CallEntry])
     threads: list[ThreadEntry] = field(default_factory=list[ThreadEntry])
     sleep: list[SleepEntry] = field(default_factory=list[SleepEntry])
-    library: list[PathsEntry] = field(default_factory=list[PathsEntry])
+    library: list[LibraryEntry] = field(default_factory=list[LibraryEntry])
     user: list[PathsEntry] = field(default_factory=list[PathsEntry])
     exit: list[ExitEntry] = field(default_factory=list[ExitEntry])
 
@@ -129,7 +138,7 @@ TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
     "calls": CallEntry,
     "threads": ThreadEntry,
     "sleep": SleepEntry,
-    "library": PathsEntry,
+    "library": LibraryEntry,
     "user": PathsEntry,
     "exit": ExitEntry,
 }
@@ -344,6 +353,8 @@ def _matching(entry: msgspec.Struct) -> tuple[str, ...]:
         return ("functions", "files")
     if isinstance(entry, SourceEntry):
         return ("pattern",)
+    if isinstance(entry, LibraryEntry):
+        return ("paths",)
     return tuple(one.name for one in msgspec.structs.fields(entry))
 
 

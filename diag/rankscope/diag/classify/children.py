@@ -25,13 +25,26 @@ _STATES: Final = {
 }
 _WAITS: Final[frozenset[Label | None]] = frozenset({"loader_wait", "data_loading", "child_process", "exit"})
 # What a rank waits in for an answer of another process, below a lock or a poll.
-_POOLS: Final = ("multiprocessing/pool.py", "concurrent/futures/process.py")
-_CHANNELS: Final = (*_POOLS, "multiprocessing/queues.py", "multiprocessing/connection.py")
+_POOLS: Final = ("multiprocessing/pool.py", "multiprocess/pool.py", "concurrent/futures/process.py")
+_CHANNELS: Final = (
+    *_POOLS,
+    *(
+        f"{package}/{file}.py"
+        for package in ("multiprocessing", "multiprocess")
+        for file in ("queues", "connection", "process", "popen_fork", "popen_spawn_posix", "popen_forkserver")
+    ),
+)
 # A forked loader worker keeps its parent's frames below these: they are not its own (measured).
 _ROOTS: Final = frozenset({"_worker_loop", "_bootstrap", "_launch", "_main", "spawn_main"})
 # Frames of a process that waits to be told what to do; those below the first of other files do not count.
 _PLUMBING: Final = ("selectors.py", "threading.py", "socket.py", "subprocess.py", "queue.py")
-_IDLE: Final = ("multiprocessing/", "concurrent/futures/", "torch/multiprocessing/", "torch/_inductor/")
+_IDLE: Final = (
+    "multiprocessing/",
+    "multiprocess/",
+    "concurrent/futures/",
+    "torch/multiprocessing/",
+    "torch/_inductor/",
+)
 
 
 @dataclass(frozen=True, slots=True)

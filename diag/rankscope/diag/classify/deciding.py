@@ -100,10 +100,9 @@ def _deciding(
     )  # a framework's loop has the main thread, the program another
     waits_for_thread = idles or _waits_for_thread(position, catalogue)
     joins = idles or (waits_for_thread and _joins(position))
-    if waits_for_thread:
-        for other in found:
-            if other.waiting == "communication":
-                return other
+    known = _known_wait(position, found) if waits_for_thread else None
+    if known is not None:
+        return known
     in_backward = position.waiting == "perhaps"  # it may compute itself: what other threads run says nothing
     holder = next((other for other in found if other.thread.holds_gil), None)
     if holder is not None and not position.thread.holds_gil and (holder.thread.active is False or joins):
@@ -120,6 +119,14 @@ def _deciding(
     if not (idles or _waits_in_a_lock(position, catalogue)):
         return position
     return _of_the_worker(position, workers, joins=joins, has_one=idles or _joins_a_thread(position))
+
+
+def _known_wait(main: Position, found: list[Position]) -> Position | None:
+    """The thread that waits for other ranks; of a backward, else the one that waits for the GPU."""
+    told = [one for one in found if one.waiting == "communication"]
+    if not told and main.label == "backward":
+        told = [one for one in found if one.label == "gpu_wait"]
+    return told[0] if told else None
 
 
 def _of_the_worker(main: Position, workers: list[Position], *, joins: bool, has_one: bool) -> Position:

@@ -12,7 +12,7 @@ from typing import Final
 
 from rankscope.diag.classify.activity import Activity, beat_is_stale
 from rankscope.diag.classify.catalogue import Catalogue, Label
-from rankscope.diag.classify.children import child_facts, follow, waits_for_a_pool
+from rankscope.diag.classify.children import Followed, child_facts, follow, waits_for_a_pool
 from rankscope.diag.classify.position import (
     Position,
     SourceLine,
@@ -20,6 +20,7 @@ from rankscope.diag.classify.position import (
     source_of,
 )
 from rankscope.diag.classify.records import last_call
+from rankscope.diag.merge.groups import main_thread
 from rankscope.diag.merge.normalise import show_frame, shown_function
 from rankscope.diag.model import Collective, Evidence, Frame, Kind, Location, RankSnapshot
 
@@ -80,11 +81,12 @@ def cause_of(suspect: Suspect, *, catalogue: Catalogue, source_line: SourceLine)
         kind: Kind = "native_gil" if beat_is_stale(rank, suspect.earlier) else "none"
         return _recorded_cause(rank, kind, catalogue)
     child = follow(rank, position, catalogue)
-    frame = child.frame if child else position.user_frame or _waited_for(rank, position, catalogue)
-    frame = frame or position.leaf
+    own = position.user_frame or _waited_for(rank, position, catalogue)
+    frame = child.frame if child and (own is None or _tells_more(child, position, catalogue)) else own
+    frame = frame or _line_of_main(rank, position, catalogue) or position.shown or position.leaf
     text = source_of(frame, source_line) if frame else None
     kind, fact = _kind(suspect, position, frame, text, catalogue)
-    its_own = text if frame is (position.user_frame or position.leaf) else None
+    its_own = text if frame is (position.user_frame or position.shown or position.leaf) else None
     evidence = [Evidence(rank.source or "stack", _standing(position, its_own), rank.rank)]
     if fact:
         evidence.append(fact)
@@ -258,6 +260,19 @@ def _other_threads(rank: RankSnapshot, position: Position, catalogue: Catalogue)
         name = "main thread" if thread.is_main else f"thread {thread.name or thread.thread_id}"
         found.append(Evidence(rank.source or "stack", f"{name} in {show_frame(frame)}", rank.rank))
     return found
+
+
+def _tells_more(child: Followed, position: Position, catalogue: Catalogue) -> bool:
+    """Whether the child's place says more than the rank's own line: a loop over a loader is every loop's."""
+    return position.label == "loader_wait" or catalogue.is_user_code(child.frame)
+
+
+def _line_of_main(rank: RankSnapshot, position: Position, catalogue: Catalogue) -> Frame | None:
+    """The user's line that waits for a thread without one: ``loss.backward()`` for autograd's."""
+    if position.thread.is_main:
+        return None
+    main = main_thread(rank)
+    return innermost_user_frame(main.frames, catalogue) if main is not None else None
 
 
 def _waited_for(rank: RankSnapshot, position: Position, catalogue: Catalogue) -> Frame | None:

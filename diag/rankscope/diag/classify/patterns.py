@@ -81,6 +81,21 @@ class NamePattern:
     name: re.Pattern[str]
 
 
+@dataclass(frozen=True, slots=True)
+class CallerPattern:
+    """Frames of some functions of a file that are not the user's own, though the file may be."""
+
+    path: re.Pattern[str]
+    function: re.Pattern[str]
+    first_line: bool
+
+    def matches(self, frame: Frame) -> bool:
+        """Whether the frame only calls what stands above it."""
+        if self.first_line and frame.line > 1:
+            return False
+        return bool(self.path.match(frame.file) and self.function.match(bare_function(frame.function)))
+
+
 def first_label(patterns: Iterable[FramePattern], frame: Frame) -> Label | None:
     """The label of the first pattern that the frame matches."""
     return next((pattern.label for pattern in patterns if pattern.matches(frame)), None)

@@ -34,6 +34,10 @@ _WAITING: Final[dict[Label, Waiting]] = {
 _DOING: Final[frozenset[Label]] = frozenset({"data_loading", "loader_wait", "checkpoint", "compile", "exit"})
 _STORE_WAIT: Final = "store wait"
 _METHOD: Final = re.compile(r"\.\s*(\w+)\s*\(")
+_NAMED: Final = re.compile(r"[A-Za-z_]{3}")  # neither ``??`` nor an address
+_ANONYMOUS: Final = "(anonymous namespace)::"
+_DEVICE: Final = re.compile(r"_?(?:CUDA|CPU|XPU|PrivateUse1)$")  # torch's operators, one for each device
+_TEMPLATES: Final = re.compile(r"<.*?>(?=\(|::|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,8 @@ class Position:
         label: the catalogue's label of the wait, or of what it does, ``None`` for plain user code.
         call: short name: ``all_reduce``, else the user's function, else the leaf's.
         user_frame: innermost frame of the user's own code, ``None`` when there is none.
+        shown: the frame to show for it, ``None`` for the leaf: where no frame is the user's, the one that
+            tells most of who waits, and for what.
         by_source: whether the wait was read from the source line, not from a frame.
         for_thread: whether it is a main thread that waits for another thread of its process, and which
             of several could not be told: its stack does not say where the rank stands.
@@ -57,6 +63,7 @@ class Position:
     call: str
     user_frame: Frame | None
     by_source: bool = False
+    shown: Frame | None = None
     for_thread: bool = False
 
     @property
@@ -80,8 +87,8 @@ class Position:
 
     @property
     def place(self) -> str:
-        """The place as a person reads it: the user's line, else the leaf."""
-        frame = self.user_frame or self.leaf
+        """The place as a person reads it: the user's line, else the frame that tells most."""
+        frame = self.user_frame or self.shown or self.leaf
         return show_frame(frame) if frame else "an empty stack"
 
 
@@ -105,28 +112,52 @@ def of_thread(
     """Where one thread stands; ``wchan`` is what the kernel says of it, ``None`` when that is not known."""
     once = catalogue.of_stacks.once
     user = once("user", thread.frames, lambda frames: innermost_user_frame(frames, catalogue))
-    label, call = once("label", thread.frames, lambda frames: _innermost_label(frames, catalogue))
+    label, call, symbol = once("label", thread.frames, lambda frames: _innermost_label(frames, catalogue))
+    shown = user or once("shown", thread.frames, lambda frames: _telling_frame(frames, catalogue))
     if label is not None and label in _WAITING:
-        named = call or _call_below(user, thread.frames, label, source_line)
-        return Position(thread, _WAITING[label], label, named, user)
+        named = call or _call_below(symbol, user, thread.frames, label, source_line)
+        return Position(thread, _WAITING[label], label, named, user, shown=shown)
     if label is None and user is not None and _is_leaf(user, thread.frames):
         asleep = not thread.holds_gil and not thread.active and False in (thread.holds_gil, thread.active)
         spoken = catalogue.source_label(source_of(user, source_line), wchan, asleep=asleep)
         if spoken in ("collective", "store_wait"):
             name = _spoken_call(user, source_line) if spoken == "collective" else _STORE_WAIT
-            return Position(thread, _WAITING[spoken], spoken, name, user, by_source=True)
+            return Position(thread, _WAITING[spoken], spoken, name, user, by_source=True, shown=shown)
         label = spoken
-    shown = user or leaf_of(thread.frames)
-    return Position(thread, None, label, shown_function(shown.function) if shown else "", user)
+    named_by = user or leaf_of(thread.frames)
+    name = shown_function(named_by.function) if named_by else ""
+    return Position(thread, None, label, name, user, shown=shown)
 
 
-def _innermost_label(frames: tuple[Frame, ...], catalogue: Catalogue) -> tuple[Label | None, str]:
-    """The label that says where the thread stands, and the name of the call that carries it.
+def _telling_frame(frames: tuple[Frame, ...], catalogue: Catalogue) -> Frame | None:
+    """Of frames of which none is the user's, the one that tells most; ``None`` where none tells anything.
 
-    A native frame tells the label, the Python frame that called it the name.
+    A handler of the program's end is named itself, else the innermost library: below it are locks and sockets
+    that everybody uses. Of C++ alone, the frame that carries the label, else the first that has a name.
+    """
+    spoken = [frame for frame in frames if not catalogue.is_plumbing(frame)]
+    leaving = next((frame for frame in spoken if catalogue.label(frame) == "exit"), None)
+    if leaving is not None or spoken:
+        return leaving or spoken[0]
+    if any(frame.kind == "python" for frame in frames):
+        return None
+    labels = [(frame, catalogue.label(frame)) for frame in frames]
+    first = next((label for _, label in labels if label is not None), None)
+    carrying = [frame for frame, label in labels if label is not None and label == first]
+    if first in _WAITING and carrying:
+        return carrying[-1]
+    return next((frame for frame in frames if _NAMED.match(frame.function)), None)
+
+
+def _innermost_label(frames: tuple[Frame, ...], catalogue: Catalogue) -> tuple[Label | None, str, str]:
+    """The label that says where the thread stands, and the names of the calls that carry it.
+
+    A native frame tells the label, the Python frame that called it the name. Where there is no such Python
+    frame, the outermost native wait has the name that a person knows best.
     """
     native: Label | None = None
     weak: Label | None = None
+    symbol = ""
     for at, frame in enumerate(frames):
         label = catalogue.label(frame)
         if label is None:
@@ -134,18 +165,26 @@ def _innermost_label(frames: tuple[Frame, ...], catalogue: Catalogue) -> tuple[L
                 break
         elif label in _DOING:
             if native is None:
-                return label, bare_function(frame.function)
+                return label, bare_function(frame.function), ""
             break
         elif label not in _WAITING:
             weak = weak or label
         elif frame.kind == "native":
             native = native or label
+            symbol = _native_call(frame)
         else:
             setup = _setup_call(frames[at:], catalogue)
             if setup is not None:
-                return "startup", setup
-            return native or label, "backward" if label == "backward" else bare_function(frame.function)
-    return native or weak, ""
+                return "startup", setup, symbol
+            called = "backward" if label == "backward" else bare_function(frame.function)
+            return native or label, called, symbol
+    return native or weak, "", symbol
+
+
+def _native_call(frame: Frame) -> str:
+    """The short name of a C++ frame: ``recv`` of ``c10d::ProcessGroupNCCL::recv(at::Tensor&, int)``."""
+    name = _TEMPLATES.sub("", shown_function(frame.function).replace(_ANONYMOUS, ""))
+    return _DEVICE.sub("", name.partition("(")[0].rpartition("::")[2]) or shown_function(frame.function)
 
 
 def _setup_call(callers: tuple[Frame, ...], catalogue: Catalogue) -> str | None:
@@ -180,10 +219,17 @@ def _is_leaf(frame: Frame, frames: tuple[Frame, ...]) -> bool:
     return next((one for one in frames if one.kind == "python"), None) is frame
 
 
-def _call_below(user: Frame | None, frames: tuple[Frame, ...], label: Label, source_line: SourceLine) -> str:
-    """The name of a wait that only C++ frames show: the same as where the line's text alone shows it."""
+def _call_below(
+    symbol: str, user: Frame | None, frames: tuple[Frame, ...], label: Label, source_line: SourceLine
+) -> str:
+    """The name of a wait that only C++ frames show: the same as where the line's text alone shows it.
+
+    A wait for the GPU is told by no line: it has the name of its C++ call.
+    """
     if label == "store_wait":
         return _STORE_WAIT
+    if symbol and (user is None or label == "gpu_wait"):
+        return symbol
     if user is not None and label == "collective" and _is_leaf(user, frames):
         return _spoken_call(user, source_line)
     return _call_of(user)

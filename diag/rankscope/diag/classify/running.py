@@ -40,6 +40,8 @@ def running(
         return "pauses"
     if catalogue.is_asleep(thread.frames):
         return "asleep"
+    if position.label == "gpu_wait":
+        return "unknown"  # CUDA spins: that it runs does not say that it computes
     # Only py-spy tells; faulthandler's current thread is the one that its signal interrupted, asleep or not.
     active = _active(thread) if source is not None and source.startswith("py-spy") else None
     if thread.holds_gil:

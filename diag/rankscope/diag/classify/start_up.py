@@ -35,7 +35,9 @@ def start_up(job: JobView) -> Finding | None:
     kind: Kind = "startup" if starting else "store_wait"
     away = away_ranks(job)
     if away:
-        return blame(job, away, waiting, rule="11", kind=kind if starting else None)
+        # Communicators are set up at their first use, too: whoever waits for its GPU is past the start.
+        past = all(view.position is not None and view.position.label == "gpu_wait" for view in away)
+        return blame(job, away, waiting, rule="11", kind=kind if starting and not past else None)
     missing = tuple(view.rank for view in job.ranks if view.gone)
     if starting and missing and not job.unseen:
         return _never_came(job, waiting, missing)
