@@ -14,12 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from rankscope.diag.dumps.bystanders import other_programs, with_fetching_workers
 from rankscope.diag.dumps.names import NameFacts, are_ranks, natural
 from rankscope.diag.dumps.numbers import numbered_on_nodes
 from rankscope.diag.dumps.pieces import Piece, Pieces, Process, Source, cut, process_of, with_folder_samples
 from rankscope.diag.dumps.told import (
     bare_channel,
     is_launcher,
+    parent_of,
     rank_in_title,
     rank_in_variables,
     runs_child_code,
@@ -74,9 +76,15 @@ def place(sources: Sequence[Source]) -> Pieces:
     started = _started_by_ranks(pieces)
     taken = bool(by_rank) or any(fact.rank is not None for _, fact in said)
     if all(piece.rank is None for piece in pieces):
+        others = other_programs(pieces, started)
+        for piece in pieces:
+            if name := others.get(process_of(piece)):
+                unplaced[f"stacks of another program than the ranks': {name} ({piece.dump.source})"] += 1
+        pieces = [piece for piece in pieces if process_of(piece) not in others]
+        started = _started_by_ranks(pieces)
         pieces = _without_names(pieces, started, notes, taken=taken)
     facts = _speakers_placed(said, pieces, sources, notes, taken=taken)
-    pieces = _find_children(pieces, started)
+    pieces = with_fetching_workers(_find_children(pieces, started), started, notes)
     for piece in pieces:
         if piece.rank is None:
             what = "launcher" if is_launcher(piece.dump) else "process"
@@ -290,7 +298,7 @@ def _started_by_ranks(pieces: Sequence[Piece]) -> list[bool]:
     parents = {piece.dump.pid for piece in pieces if piece.dump.pid and not is_launcher(piece.dump)}
     return [
         piece.is_child
-        or (piece.dump.parent in parents and piece.dump.parent != piece.dump.pid)
+        or (parent_of(piece.dump) in parents and parent_of(piece.dump) != piece.dump.pid)
         or runs_child_code(piece.dump)
         for piece in pieces
     ]
@@ -309,7 +317,7 @@ def _find_children(pieces: list[Piece], started: list[bool]) -> list[Piece]:
     found: list[Piece] = []
     for piece, is_started in zip(pieces, started, strict=True):
         if piece.rank is None:
-            parent = ranks.get(piece.dump.parent) if is_started else None
+            parent = ranks.get(parent_of(piece.dump)) if is_started else None
             found.append(piece if parent is None else replace(piece, rank=parent, is_child=True))
             continue
         main = first.get((piece.source, piece.rank))

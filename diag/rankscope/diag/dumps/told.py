@@ -18,7 +18,11 @@ _TITLE_RANK: Final = re.compile(r"--(?:local[-_])?rank[= ](\d{1,7})(?!\d)")
 _STREAMS: Final = re.compile(r"(?<![\w-])(?:stdout|stderr|json)(?![\w-])|<std(?:out|err|diag)>")
 _PIDS: Final = re.compile(r"\[\d{1,9}\](?=:)|\bpid=\d{1,9}")
 _LAUNCHER_TITLE: Final = re.compile(r"torchrun\b|torch\.distributed\.(?:run|launch)\b|-m rankscope\.agent\b")
+_PARENT: Final = re.compile(r"--parent=(\d{1,9})(?!\d)")  # inductor's compile workers are told
+_LOADER: Final = "torch/utils/data/dataloader.py"
+_LOADER_WAITS: Final = frozenset({"_try_get_data", "_get_data", "_shutdown_workers"})
 _LAUNCHER_FRAMES: Final = frozenset({"launch_agent", "_invoke_run", "_monitor_workers"})
+_SPAWN: Final = "torch/multiprocessing/spawn.py"
 _CHILD_FRAMES: Final = frozenset({"_worker_loop"})
 _CHILD_FILES: Final = ("multiprocessing/resource_tracker.py", "multiprocessing/forkserver.py",
                        "_inductor/compile_worker/", "_inductor/runtime/compile_tasks.py")  # fmt: skip
@@ -27,13 +31,38 @@ _SIZE_NAMES: Final = frozenset({"world_size", "WORLD_SIZE"})
 
 
 def is_launcher(dump: StackDump) -> bool:
-    """Whether a dump is torchrun's agent: it launched the ranks and is none."""
+    """Whether a dump is of who launched the ranks: torchrun's agent, the parent of ``mp.spawn``."""
     if _LAUNCHER_TITLE.search(dump.title):
         return True
     return any(
-        bare_function(frame.function) in _LAUNCHER_FRAMES and "distributed/" in frame.file
+        (bare_function(frame.function) in _LAUNCHER_FRAMES and "distributed/" in frame.file)
+        or (thread.is_main and bare_function(frame.function) == "join" and frame.file.endswith(_SPAWN))
         for thread in dump.threads
         for frame in thread.frames
+    )
+
+
+def parent_of(dump: StackDump) -> int:
+    """The process that started it, by the dump or by its command line; 0 when neither tells."""
+    told = _PARENT.search(dump.title) if not dump.parent else None
+    return int(told[1]) if told else dump.parent
+
+
+def waits_for_its_loader(dump: StackDump) -> bool:
+    """Whether its main thread waits for what a loader worker is to bring."""
+    return any(
+        bare_function(frame.function) in _LOADER_WAITS and frame.file.endswith(_LOADER)
+        for thread in dump.threads
+        if thread.is_main
+        for frame in thread.frames
+    )
+
+
+def is_fetching(dump: StackDump) -> bool:
+    """Whether it is a loader worker that fetches, where one without work waits for the next index."""
+    frames = [frame for thread in dump.threads if thread.is_main for frame in thread.frames]
+    return any(bare_function(frame.function) in _CHILD_FRAMES for frame in frames) and any(
+        frame.file.endswith("torch/utils/data/_utils/fetch.py") for frame in frames
     )
 
 
