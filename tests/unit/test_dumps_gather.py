@@ -19,6 +19,7 @@ from tests.dumps_factory import (
     ranks_of,
 )
 
+from rankscope.diag.dumps.names import time_of
 from rankscope.diag.model import FrameVariables, ThreadStack
 from rankscope.diag.read import StackDump
 
@@ -451,3 +452,24 @@ def test_what_a_rank_says_behind_a_prefix_is_of_the_rank_whose_dump_stands_behin
 def test_a_name_with_a_number_that_no_job_has_is_told_when_it_is_not_taken() -> None:
     found = gathered(a_file("rank99999999999.txt", a_dump(10, *WAITS)))
     assert found.notes == ("ranks are not named anywhere: numbered in the order of the files",)
+
+
+def test_a_time_in_the_names_of_looks_is_theirs() -> None:
+    found = gathered(
+        *(
+            a_file(f"rank{rank}_20240129T2{hour}5438.txt", a_dump(10 + rank, *WAITS))
+            for rank in (0, 1)
+            for hour in (1, 2)
+        )
+    )
+    first, second = ([rank.time for rank in look.ranks] for look in found.snapshots)
+    assert [late - early for early, late in zip(first, second, strict=True)] == [3600.0, 3600.0]
+    numbered = gathered(a_file("rank0.1.txt", a_dump(10, *WAITS)), a_file("rank0.2.txt", a_dump(10, *WAITS)))
+    assert [rank.time for look in numbered.snapshots for rank in look.ranks] == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("sample", "seconds"), [(20240129215438, 1706565278.0), (7, 0.0), (None, 0.0), (99999999999999, 0.0)]
+)
+def test_only_fourteen_digits_that_are_a_date_are_a_time(sample: int | None, seconds: float) -> None:
+    assert time_of(sample) == seconds

@@ -169,3 +169,14 @@ def test_ranks_that_all_poll_for_the_end_of_a_build_are_a_common_cause(trained: 
     assert judge_still(*ranks[:2], builds, trained=trained).verdict != "RankNonCommHang"
     works = a_rank(2).stuck_in(*BUILD).but(cpu=0.9)
     assert judge_still(*ranks[:2], works, trained=trained).verdict != "RankNonCommHang"
+
+
+def test_a_lock_file_of_a_build_that_all_ranks_wait_for_needs_no_second_look_and_is_named() -> None:
+    """A killed build left it behind: whoever builds would stand elsewhere (transformers#12989)."""
+    job = a_job(*(a_rank(rank).stuck_in(*BUILD) for rank in range(4)), facts=False)
+    for found in (judge(job), judge(job, job)):
+        assert said(found) == ("RankNonCommHang", "compile", "low", (), "10")
+        assert "FileBaton.wait" in found.summary
+        assert "common cause" in found.summary
+    some = a_job(*(a_rank(rank).stuck_in(*BUILD) for rank in range(4)), world_size=5, facts=False)
+    assert judge(some).verdict == "Unknown"

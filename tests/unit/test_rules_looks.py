@@ -225,3 +225,64 @@ def test_a_wait_that_only_the_look_with_native_frames_shows_was_not_left() -> No
     for first, second in ((seen, backward), (backward, seen)):
         found = judge(at(first, 0.0), at(second, 4.0))
         assert (found.verdict, found.culprits) == ("RankNonCommHang", (1,))
+
+
+# ---- two looks of which nothing but the stacks is known ------------------------------------------------
+
+
+def two_looks(*pairs: tuple[ARank, ARank], seconds: float = 0.0) -> Diagnosis:
+    first, second = ([pair[at] for pair in pairs] for at in (0, 1))
+    return judge(a_job(*first, facts=False), a_job(*second, seconds=seconds, facts=False))
+
+
+INSIDE = [a_rank(rank).waiting_in("all_gather_into_tensor") for rank in range(4)]
+
+
+def test_all_ranks_in_one_call_at_two_looks_may_be_the_layer_and_nobody_is_named() -> None:
+    found = two_looks(*((one, one) for one in INSIDE))
+    assert (found.verdict, found.culprits, found.confidence, found.rule) == ("RankCommHang", (), "low", "7")
+    assert found.severity == "warning"
+    assert "the time between the looks is not known" in found.summary
+    timed = two_looks(*((one, one) for one in INSIDE), seconds=120.0)
+    assert (timed.verdict, timed.rule) == ("RankCommHang", "7")
+    assert "the looks are 120 s apart" in timed.summary
+
+
+def test_looks_at_once_after_each_other_or_at_other_lines_show_no_hang_of_the_layer() -> None:
+    assert two_looks(*((one, one) for one in INSIDE), seconds=4.0).verdict == "Unknown"
+    later = [a_rank(rank).waiting_in("all_gather_into_tensor", line=12 + rank // 3) for rank in range(4)]
+    assert two_looks(*zip(INSIDE, later, strict=True)).verdict != "RankCommHang"
+
+
+BACKWARD = (torch_frame("_engine_run_backward", "torch/autograd/graph.py"), user("train", 93))
+
+
+def test_ranks_that_all_stand_elsewhere_at_the_next_look_are_healthy() -> None:
+    backward = [a_rank(rank).stuck_in(*BACKWARD) for rank in range(4)]
+    forward = [
+        a_rank(rank).stuck_in(user("forward", 40 + rank, "model.py")).but(active=True) for rank in range(4)
+    ]
+    found = two_looks(
+        (backward[0], forward[0]),
+        (forward[1], backward[1]),
+        (backward[2], forward[2]),
+        (forward[3], backward[3]),
+    )
+    assert (found.verdict, found.confidence, found.rule) == ("Healthy", "medium", "0")
+
+
+def test_one_rank_that_stays_or_all_that_come_to_one_wait_leave_it_open() -> None:
+    backward = [a_rank(rank).stuck_in(*BACKWARD) for rank in range(3)]
+    forward = [
+        a_rank(rank).stuck_in(user("forward", 40 + rank, "model.py")).but(active=True) for rank in range(3)
+    ]
+    stays = two_looks((backward[0], forward[0]), (forward[1], backward[1]), (forward[2], forward[2]))
+    assert stays.verdict == "Unknown"
+    come = two_looks((backward[0], INSIDE[0]), (forward[1], INSIDE[1]), (forward[2], INSIDE[2]))
+    assert come.verdict == "Unknown"
+
+
+def test_a_time_in_the_names_says_how_long_nothing_moved() -> None:
+    stands = [a_rank(rank).stuck_in(user("main", 12)) for rank in range(3)]
+    found = two_looks(*((one, one) for one in stands), seconds=300.0)
+    assert "nothing moved in 300 s" in found.summary

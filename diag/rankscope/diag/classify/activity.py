@@ -109,6 +109,8 @@ def measure(
         return Activity("frozen", FROZEN_STATES.get(state, "its main thread has ended"))
     before = earlier.facts if earlier else None
     after = latest.facts
+    if earlier is not None and before is None and after is None and earlier.time > 0:
+        return Activity("unknown", seconds=max(latest.time - earlier.time, 0.0))
     if earlier is None or before is None or after is None or not same_process(before, after):
         return UNKNOWN
     seconds = after.time - before.time

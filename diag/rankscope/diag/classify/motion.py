@@ -50,6 +50,8 @@ def still_moving(job: JobView) -> Finding | None:
     if left:
         text = f"{name_ranks(view.rank for view in left)} left a wait between the snapshots"
         return _moved(job, "medium", text, left)
+    if _all_went_on(job, seen):
+        return _moved(job, "medium", "every rank stands elsewhere than at the look before", seen)
     if stirred and moved:
         waits = f"waits of {name_ranks(view.rank for view in stirred)} end and begin again"
         text = f"{waits}, {name_ranks(view.rank for view in moved)} moved"
@@ -60,6 +62,23 @@ def still_moving(job: JobView) -> Finding | None:
         )
         return _moves("Unknown", "low", text, arrived)
     return None
+
+
+def _all_went_on(job: JobView, seen: Sequence[RankView]) -> bool:
+    """Whether every rank moved, one of them out of a wait or a backward, and one stands in none now.
+
+    Where all have come to one wait by now, it may be the one that does not end.
+    """
+    if job.unseen or len(seen) < job.latest.world_size or not all(view.moved for view in seen):
+        return False
+    left = any(
+        view.before is not None and view.before.waiting is not None and not _in_a_wait(view) for view in seen
+    )
+    return left and any(view.waiting is None for view in seen)
+
+
+def _in_a_wait(view: RankView) -> bool:
+    return view.position is not None and view.position.waiting is not None
 
 
 def _moved(job: JobView, confidence: Confidence, text: str, views: Sequence[RankView]) -> Finding:

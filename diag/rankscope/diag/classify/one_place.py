@@ -20,8 +20,7 @@ from rankscope.diag.classify.blame import (
 )
 from rankscope.diag.classify.comparison import site
 from rankscope.diag.classify.kinds import Cause, library_kind
-from rankscope.diag.classify.position import Position
-from rankscope.diag.classify.things import thing_evidence, thing_of
+from rankscope.diag.classify.things import thing_evidence, thing_of, waits_for_a_build
 from rankscope.diag.classify.view import JobView, RankView, away_ranks, waiting_ranks
 from rankscope.diag.classify.wording import NO_MINORITY, join, stand_phrase, stuck_phrase
 from rankscope.diag.model import Confidence, Kind
@@ -39,22 +38,23 @@ def common_place(job: JobView) -> Finding | None:
     if not away or waiting_ranks(job) or job.entered_new or job.missing:
         return None
     levels = {view.activity.level for view in away}
-    polls = "ticking" in levels and _all_poll(job, away)
+    builds = _all_wait_for_a_build(job, away)
+    polls = "ticking" in levels and builds
     if levels & {"busy"} or ("ticking" in levels and job.paired and not polls):
         return None
     gone = [view for view in job.ranks if view.gone]
     quiet = levels == {"quiet"}
     leaving = all(view.position is not None and view.position.label == "exit" for view in away)
-    known = job.rhythm_known or ((quiet or polls) and _ends_by_itself(job, away, gone=gone, leaving=leaving))
+    known = job.rhythm_known or ((quiet or builds) and _ends_by_itself(job, away, gone=gone, leaving=leaving))
     if job.paired and not known:
         return _stands_still(job, away, "no step or collective says whether something should have moved")
-    if not job.paired and not gone:
+    if not job.paired and not gone and not builds:
         return _stands_still(job, away, "one look does not tell whether something should have moved")
     if job.latest.world_size == 1 or (gone and (leaving or len(away) == 1)):
         return blame(job, away, (), rule="10", at_most=_at_most(job, gone=gone))
     # Where they wait for child processes, those are what stands somewhere.
     causes = [job.cause(view) for view in away]
-    one_path = polls or len({site(view)[1:] for view in away}) == 1
+    one_path = builds or len({site(view)[1:] for view in away}) == 1
     if not one_path or len({cause.place for cause in causes}) != 1:
         return None
     if job.unseen:
@@ -85,21 +85,17 @@ def _at_most(job: JobView, *, gone: Sequence[RankView]) -> Confidence:
     return "medium" if gone else "high"
 
 
-def _all_poll(job: JobView, away: Sequence[RankView]) -> bool:
+def _all_wait_for_a_build(job: JobView, away: Sequence[RankView]) -> bool:
     """Whether all ranks poll for the end of a build that none of them does: whoever builds stands elsewhere.
 
-    A loop of sleeps and looks shows other leaves from look to look, below one line of the user's.
+    A lock file that a killed build left behind looks like this, at every look. A loop of sleeps and looks
+    shows other leaves from look to look, below one line of the user's.
     """
     if job.unseen or len(away) < job.latest.world_size:
         return False
-    looks = [position for view in away for position in (view.before, view.position)]
-    places = {one.place if one is not None and _waits_for_a_build(one) else "" for one in looks}
+    looks = [view.position for view in away] + [view.before for view in away if job.paired]
+    places = {one.place if one is not None and waits_for_a_build(one) else "" for one in looks}
     return len(places) == 1 and "" not in places
-
-
-def _waits_for_a_build(position: Position) -> bool:
-    """Whether it is in torch's wait for the file that another process takes away at the end of its build."""
-    return any(frame.file.endswith("torch/utils/file_baton.py") for frame in position.thread.frames)
 
 
 def _in_the_unknown(job: JobView, view: RankView) -> bool:
@@ -113,6 +109,7 @@ def _in_the_unknown(job: JobView, view: RankView) -> bool:
 
 def _common_cause(job: JobView, away: Sequence[RankView], cause: Cause, *, confidence: Confidence) -> Finding:
     thing = thing_of(job, away[0], cause.kind)
+    levels = {view.activity.level for view in away}
     return Finding(
         verdict="RankNonCommHang",
         kind=cause.kind,
@@ -122,6 +119,7 @@ def _common_cause(job: JobView, away: Sequence[RankView], cause: Cause, *, confi
         summary=join(
             stuck_phrase({view.rank: (cause.place, cause.kind) for view in away})
             + (f" ({thing})" if thing else ""),
+            _how_long(silence(job, away)) if job.paired and levels == {"unknown"} else "",
             NO_MINORITY,
         ),
         location=cause.location,

@@ -35,6 +35,7 @@ from rankscope.diag.classify.wording import (
 from rankscope.diag.model import Evidence
 
 _SHOWN: Final = 4  # collectives, a line's worth
+_LEAST_APART: Final = 10.0  # C4D_HANG_TIMEOUT: of looks closer to each other, alike ones say nothing
 
 
 def off_communication(job: JobView) -> Finding | None:
@@ -142,7 +143,10 @@ def all_in_one_call(job: JobView) -> Finding | None:
     if any(view.waiting != "communication" or view.activity.stirred for view in waiting):
         return None
     first = waiting[0]
-    if first.activity.level == "unknown" or (first.position and first.position.label == "p2p"):
+    if first.position and first.position.label == "p2p":
+        return None
+    by_stacks = first.activity.level == "unknown"
+    if by_stacks and not all(_stood(view) for view in waiting):
         return None
     inside = entered_together(job, waiting) or []
     if len({site(view) for view in waiting}) != 1 and not inside:
@@ -153,10 +157,13 @@ def all_in_one_call(job: JobView) -> Finding | None:
     return Finding(
         verdict="RankCommHang",
         kind="network",
-        severity="error",
+        severity="warning" if by_stacks else "error",
         confidence="low",
         rule="7",
-        summary=f"{who} entered {which if len(inside) > 1 else call} and none leaves it; no rank stands out",
+        summary=join(
+            f"{who} entered {which if len(inside) > 1 else call} and none leaves it; no rank stands out",
+            _between(first) if by_stacks else "",
+        ),
         victims=dict.fromkeys((view.rank for view in waiting), ()),
         location=job.cause(first).location,
         evidence=(
@@ -166,3 +173,19 @@ def all_in_one_call(job: JobView) -> Finding | None:
             *pair_evidence(job),
         ),
     )
+
+
+def _stood(view: RankView) -> bool:
+    """Whether nothing but stacks is known of it, and they are the same to the line at looks some time apart.
+
+    A job that moves comes back to one wait, but seldom with all its ranks to the very line.
+    """
+    before, now = view.before, view.position
+    if before is None or now is None or view.latest.facts is not None:
+        return False
+    return before.thread.frames == now.thread.frames and not 0 < view.activity.seconds < _LEAST_APART
+
+
+def _between(view: RankView) -> str:
+    seconds = view.activity.seconds
+    return f"the looks are {seconds:.0f} s apart" if seconds else "the time between the looks is not known"

@@ -31,6 +31,7 @@ _FILES: Final = (
 )
 _DEPTH: Final = 4  # frames whose local variables are looked at
 _LONGEST: Final = 120
+_BUILD_LOCK: Final = "the lock file that FileBaton.wait sees, of a build that none of them does"
 _FILE_KINDS: Final[frozenset[Kind]] = frozenset({"checkpoint", "storage", "compile", "data_loading"})
 
 
@@ -45,11 +46,17 @@ def thing_of(job: JobView, view: RankView, kind: Kind) -> str:
         return _named("key", _key_in(text) or _variable(position, _KEYS))
     known = facts.blocked_in.partition(" ")[2] if facts is not None and position.thread.is_main else ""
     if kind in _FILE_KINDS:
-        return _named("file", known or _path_in(text) or _path(_variable(position, _FILES)))
+        named = _named("file", known or _path_in(text) or _path(_variable(position, _FILES)))
+        return named or (_BUILD_LOCK if waits_for_a_build(position) else "")
     if kind == "lock":
         found = _LOCK.search(text)
         return _named("lock", (found["with"] or found["acquired"]) if found else "") or _named("file", known)
     return ""
+
+
+def waits_for_a_build(position: Position) -> bool:
+    """Whether it is in torch's wait for the file that another process takes away at the end of its build."""
+    return any(frame.file.endswith("torch/utils/file_baton.py") for frame in position.thread.frames)
 
 
 def thing_evidence(view: RankView, thing: str) -> list[Evidence]:

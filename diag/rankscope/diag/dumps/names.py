@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import Final
 
 from rankscope.diag.dumps.numbers import counts_from_zero
@@ -32,6 +33,7 @@ _SAMPLE: Final = re.compile(
 _MOMENT: Final = re.compile(
     r"(?:^|[._-])(\d{4})-?(\d\d)-?(\d\d)[T_-]?(\d\d)[-:.]?(\d\d)(?:[-:.]?(\d\d))?Z?(?=[._-]|$)"
 )
+_FIRST_MOMENT: Final = 10**13  # fourteen digits: a date and a time
 _ADDRESS: Final = re.compile(r"(?<![\d.-])(?:ip-)?(?:\d{1,3}[.-]){3}\d{1,3}(?![\d])")
 _ATTEMPT: Final = re.compile(r"attempt_(\d{1,6})", re.IGNORECASE)
 _NUMBER: Final = re.compile(r"(?:^|[^0-9])(\d{1,7})$")
@@ -137,6 +139,16 @@ def read_name(parts: Sequence[str]) -> NameFacts:
         folder=tuple(folders),
         name=name,
     )
+
+
+def time_of(sample: int | None) -> float:
+    """When a look was taken, where its number is the time in its name: unix seconds, read as UTC; else 0."""
+    if sample is None or sample < _FIRST_MOMENT:
+        return 0.0
+    try:
+        return datetime.strptime(str(sample), "%Y%m%d%H%M%S").replace(tzinfo=timezone.utc).timestamp()
+    except ValueError:  # other digits in a row
+        return 0.0
 
 
 def are_ranks(numbers: Sequence[int | None]) -> bool:

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from rankscope.diag.dumps.names import time_of
 from rankscope.diag.dumps.overlay import Layer, overlay
 from rankscope.diag.dumps.pieces import Piece
 from rankscope.diag.dumps.source_texts import SourceTexts
@@ -91,6 +92,7 @@ def _snapshot(
         rank=rank,
         node=node,
         pid=pid,
+        time=max(time_of(piece.sample) for piece in pieces),
         observed=bool(threads),
         source=source,
         threads=texts.fill(threads),
