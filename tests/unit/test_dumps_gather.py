@@ -18,8 +18,11 @@ from tests.dumps_factory import (
     python,
     ranks_of,
 )
+from tests.reading_factory import read
 
 from rankscope.diag.dumps.names import time_of
+from rankscope.diag.dumps.names import read_name
+from rankscope.diag.dumps.pieces import Source
 from rankscope.diag.model import FrameVariables, ThreadStack
 from rankscope.diag.read import StackDump
 
@@ -311,7 +314,7 @@ def test_an_exception_in_a_ranks_own_log_is_its_end() -> None:
         a_file("rank1.stderr.txt", a_fact("raised", "ValueError: no batch")), a_file("rank0.stderr.txt")
     )
     assert ranks[1].exit is not None
-    assert (ranks[1].exit.code, ranks[1].exit.message) == (1, "ValueError: no batch")
+    assert (ranks[1].exit.code, ranks[1].exit.message) == (None, "ValueError: no batch")
     assert ranks[0].exit is None
     assert ranks[0].reason == "no stack of this rank was given"
 
@@ -473,3 +476,12 @@ def test_a_time_in_the_names_of_looks_is_theirs() -> None:
 )
 def test_only_fourteen_digits_that_are_a_date_are_a_time(sample: int | None, seconds: float) -> None:
     assert time_of(sample) == seconds
+def test_ranks_that_only_prefixes_show_are_ranks_of_the_job() -> None:
+    text = "".join(f"[default{rank}]:[rank{rank}]:step 1 loss 2.0\n" for rank in range(4))
+    found = gathered(Source("train.log", read_name(["train.log"]), read(text)))
+    assert found.snapshots[-1].world_size == 4
+
+
+def test_a_handled_exception_is_no_end() -> None:
+    ranks = ranks_of(a_file("rank1.log", a_fact("handled", "OSError: try again")), a_file("rank0.log"))
+    assert ranks[1].exit is None

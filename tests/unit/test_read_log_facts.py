@@ -447,3 +447,41 @@ def test_texts_are_bounded() -> None:
         len(fact.text) <= 500
         for fact in facts_of(f'Traceback (most recent call last):\n  File "a", line 1\n{long}')
     )
+
+
+HANDLED = """\
+[rank1]: Traceback (most recent call last):
+[rank1]:   File "/work/track.py", line 8, in log_step
+[rank1]:     send(step, 3)
+[rank1]: ConnectionError: the tracker did not answer"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "kind"),
+    [
+        (("INFO step 11 loss 2.1", "INFO step 12 loss 2.0"), "handled"),
+        (("{'loss': 2.01, 'epoch': 0.1}", "retrying", "{'loss': 1.98, 'epoch': 0.2}"), "handled"),
+        (("iter 7/90", "saved", "iter 8/90"), "handled"),
+        (
+            (
+                " 3%|▎  | 30/900 [00:10<05:20, 3.0it/s]",
+                " 4%|▍  | 40/900 [00:13<05:17, 3.1it/s]",
+                " 5%|▌  | 50/900 [00:16<05:12, 3.0it/s]",
+            ),
+            "handled",
+        ),
+        (("INFO step 11 loss 2.1",), "raised"),
+        ((" 3%|▎  | 30/900 [00:10<05:20, 3.0it/s]", " 0%|   | 0/3 [00:10<?, ?it/s]"), "raised"),
+        (("tracker:  train/loss 2.1", "tracker:  train/epoch 3"), "raised"),
+        (
+            ("comm 0x5 rank 1 nranks 4 - Abort COMPLETE", "comm 0x6 rank 1 nranks 2 - Abort COMPLETE"),
+            "raised",
+        ),
+    ],
+)
+def test_who_logs_steps_behind_a_traceback_has_survived_it(lines: tuple[str, ...], kind: str) -> None:
+    others = [f"[rank0]: step {at} loss 1.0" for at in range(5)]
+    text = "\n".join((HANDLED, *(f"[rank1]: {line}" for line in lines), *others))
+    fact = one(text)
+    assert (fact.kind, fact.rank) == (kind, 1)
+    assert (fact.exit is None) == (kind == "handled")

@@ -214,3 +214,11 @@ def test_a_rank_that_never_came_to_the_start_is_missing_there() -> None:
     assert said(found) == ("RankNonCommHang", "startup", "medium", (1,), "11")
     assert "rank 1 has no process: ended, or never started" in found.summary
     assert judge_still(*starting, ended(1, 0), trained=False).verdict == "Exited"
+
+
+def test_an_exception_without_an_exit_code_is_told_as_what_it_is() -> None:
+    found = judge_still(*waiting(0), ended(1, None, "ValueError: no batch"))
+    assert said(found) == ("Exited", "dead", "high", (1,), "1")
+    assert found.summary.startswith("rank 1 raised ValueError: no batch")
+    alone = judge_still(ended(0, None, "ValueError: no batch"))
+    assert (alone.culprits, alone.confidence) == ((0,), "medium")

@@ -1,8 +1,8 @@
 """Rules about ranks that have ended (row 1).
 
-Only a code that is not 0 is a failure. A rank that ended with 0, or whose code nobody learned, is to blame
-where the others wait for it and for nobody else: a rank that finished early is no reason for a hang among
-those that go on. Source: DIAGNOSIS.md, "Naming the culprit".
+Only a code that is not 0 is a failure, or an exception without a code. A rank that ended with 0, or of which
+nobody learned either, is to blame where the others wait for it and for nobody else: a rank that finished
+early is no reason for a hang among those that go on. Source: DIAGNOSIS.md, "Naming the culprit".
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def process_gone(job: JobView) -> Finding | None:
     gone = [view for view in job.ranks if view.gone]
     if not gone:
         return None
-    failed = [view for view in gone if _end(view).code not in (0, None)]
-    left = [view for view in gone if _end(view).code in (0, None)]
+    failed = [view for view in gone if _has_failed(_end(view))]
+    left = [view for view in gone if not _has_failed(_end(view))]
     if failed:
         before = _left_before(job, failed, left)
         return left_early(job, before, waiting_ranks(job), died=failed) if before else _failed(job, failed)
@@ -56,6 +56,8 @@ def _failed(job: JobView, failed: Sequence[RankView]) -> Finding:
             evidence=evidence,
         )  # fmt: skip
     confidence: Confidence = "high" if len(first) == 1 else "low"
+    if not waiting and any(_end(view).code is None for view in job.of(first)):
+        confidence = lower(confidence, to="medium")  # nobody saw it end, or waits for it
     if all(job.catalogue.is_consequence(_end(view).message) for view in job.of(first)):
         confidence = lower(confidence, to="low" if job.unseen else "medium")  # the cause was not seen
     return Finding(
@@ -177,6 +179,11 @@ def _all_ended(left: Sequence[RankView]) -> Finding:
 
 def _end(view: RankView) -> ExitFacts:
     return view.latest.exit or _UNKNOWN
+
+
+def _has_failed(end: ExitFacts) -> bool:
+    """A code tells; without one the exception does that is the last word of its log."""
+    return bool(end.message) if end.code is None else end.code != 0
 
 
 def _raised_at(job: JobView, view: RankView) -> Location | None:

@@ -24,9 +24,11 @@ _MOST_LINES: Final = 16  # of evidence; a job of 1,000 ranks says the same 1,000
 _LONGEST: Final = 240  # characters of a line
 _BARRIER: Final = "monitoredBarrier"
 _DEFAULT: Final = "default_pg"
+_WENT_ON: Final = ": no end, steps are logged behind it"
 _IN_EXITS: Final = frozenset({"failure", "root_failure", "signalled", "raised"})
 """Kinds whose content the snapshots have as ends; each counts as used."""
 _WORDS: Final[dict[FactKind, str]] = {
+    "handled": "exceptions that were handled",
     "watchdog_timeout": "lines of NCCL's watchdog",
     "watchdog_stuck": "lines of a watchdog that got stuck",
     "mismatch": "lines about different collectives",
@@ -70,12 +72,16 @@ def _evidence(facts: Iterable[LogFact]) -> tuple[list[Evidence], dict[str, int]]
     for fact in facts:
         if fact.kind in _IN_EXITS:
             continue
-        key = fact.kind, fact.text.strip()[:_LONGEST]
+        text = fact.text.strip()[:_LONGEST]
+        if fact.kind == "handled":
+            text = f"{text[: _LONGEST - len(_WENT_ON)]}{_WENT_ON}"
+        key = fact.kind, text
         count[key] += 1
         if fact.rank is not None and fact.kind != "flight_recorder":
             ranks[key].add(fact.rank)
     said = {text for kind, text in count if kind != "flight_recorder"}
     keys = [key for key in count if key[0] != "flight_recorder" or key[1] not in said]
+    keys.sort(key=lambda key: key[0] == "handled")
     left: Counter[str] = Counter()
     for key in keys[_MOST_LINES:]:
         left[f"{_WORDS.get(key[0], key[0])}, which are not shown"] += count[key]

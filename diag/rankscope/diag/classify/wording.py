@@ -109,9 +109,11 @@ def wait_phrase(calls: Mapping[int, str], *, for_whom: Sequence[int]) -> str:
 
 
 def end_phrase(exit_facts: ExitFacts | None) -> str:
-    """``was killed by SIGKILL``, ``ended with exit code 1: ValueError: ...``."""
-    if exit_facts is None or exit_facts.code is None:
+    """``was killed by SIGKILL``, ``ended with exit code 1: ValueError: ...``, ``raised ValueError: ...``."""
+    if exit_facts is None or (exit_facts.code is None and not exit_facts.message.strip()):
         words = "has ended, its exit code is unknown"
+    elif exit_facts.code is None:
+        return f"raised {exit_facts.message.strip()}"
     elif exit_facts.code < 0:
         words = f"was killed by {_SIGNALS.get(-exit_facts.code, f'signal {-exit_facts.code}')}"
     else:

@@ -18,7 +18,7 @@ from rankscope.diag.ranks import fold_ranks
 from rankscope.diag.read import LogFact
 
 _SIGTERM: Final = -15
-_RAISED: Final = 1
+_FAILED: Final = 1
 """Python's exit status after an uncaught exception."""
 _SOME_GROUP: Final = "?"
 _BEFORE: Final = 0.001  # seconds: torchrun's times are whole seconds, its root is the first of them
@@ -45,9 +45,9 @@ def _end(lines: Sequence[LogFact], latest: float | None) -> ExitFacts:
     said = [fact.exit for fact in ordered if fact.exit is not None]
     code = next((one.code for one in said if one.code is not None), None)
     if code is None:
-        code = _RAISED if raised else _SIGTERM if ordered[0].kind == "signalled" else None
+        code = _SIGTERM if ordered[0].kind == "signalled" else None
     message = next((one.message for one in said if one.message), "")
-    if raised and (not message or code == _RAISED):
+    if raised and (not message or code in (_FAILED, None)):
         message = raised[-1].text
     time = next((fact.time for fact in ordered if fact.time is not None), None)
     return ExitFacts(

@@ -68,7 +68,8 @@ def gather(sources: Sequence[Source], *, job: str = "", time: float = 0.0) -> Ga
         notes.append(note)
     lines = records_of(pieces.facts)
     named = {source.name.rank for source in sources if source.name.rank is not None}
-    ranks = {*looks, *ends, *lines, *pieces.records, *named}
+    written = {rank for source in sources for rank in source.contents.ranks}
+    ranks = {*looks, *ends, *lines, *pieces.records, *named, *written}
     size = _world_size(ranks, pieces, looks)
     beyond = sum(not 0 <= rank < size for rank in ranks)
     if beyond:

@@ -66,7 +66,8 @@ FactKind = Literal[
     "failure",  # torchrun's summary: a rank and how it ended
     "root_failure",  # torchrun's "Root Cause"
     "signalled",  # torchrun sent a signal to a survivor
-    "raised",  # last line of an uncaught exception's traceback
+    "raised",  # last line of a traceback
+    "handled",  # the same, and its writer goes on with its steps
     "flight_recorder",  # torch's own analysis: "Culprit rank R"
 ]
 
@@ -113,6 +114,7 @@ class Contents:
         facts: what log lines say.
         problems: what was not understood or was cut off, with how often: silence about lost input is a fault.
         lines: lines read; size_bytes bytes read, after decompression.
+        ranks: global ranks that stand before its lines, as far as these were looked at.
     """
 
     dumps: tuple[StackDump, ...] = ()
@@ -121,3 +123,4 @@ class Contents:
     problems: dict[str, int] = field(default_factory=dict[str, int])
     lines: int = 0
     size_bytes: int = 0
+    ranks: frozenset[int] = frozenset()

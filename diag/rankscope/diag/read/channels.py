@@ -49,6 +49,7 @@ class Found:
     dumps: list[StackDump] = field(default_factory=list[StackDump])
     records: list[FlightRecord] = field(default_factory=list[FlightRecord])
     facts: list[LogFact] = field(default_factory=list[LogFact])
+    ranks: set[int] = field(default_factory=set[int])
 
     def add_record(self, record: FlightRecord) -> None:
         """Keep a flight record, if there is room."""

@@ -9,6 +9,7 @@ lines come from.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Final
 
@@ -16,6 +17,7 @@ from rankscope.diag.model import ExitFacts
 from rankscope.diag.read import LogFact
 from rankscope.diag.read.log_collectives import CollectiveReader
 from rankscope.diag.read.log_failures import SUMMARY_WORDS, SummaryReader, agent_fact, spawned_fact
+from rankscope.diag.read.log_steps import StepsBehind
 from rankscope.diag.read.log_tracebacks import HEADER, Raised, TracebackReader
 from rankscope.diag.read.log_waits import wait_fact
 
@@ -86,6 +88,8 @@ class FactReader:
         self._summary: SummaryReader | None = None
         self._raised_at: int | None = None  # where the traceback that may be chained stands in the facts
         self._after = 0
+        self._behind: StepsBehind | None = None
+        self._survived = 0  # facts before this one are not looked at any more
 
     def feed(self, line: str, *, number: int, rank: int | None) -> bool:
         """Take a line.
@@ -108,8 +112,16 @@ class FactReader:
         raised = self._traceback.feed(text, number=number)
         if raised is not None:
             self._add_raised(raised, rank=rank, time=time)
+            self._behind = StepsBehind()
+        elif not self._traceback.is_inside:
+            self._look_behind(text)
         self._single(text, number=number, rank=rank, time=time)
-        return self._summary is not None or self._traceback.is_open or self._after > 0
+        return (
+            self._summary is not None
+            or self._traceback.is_open
+            or self._after > 0
+            or (self._behind is not None and self._behind.is_open)
+        )
 
     def close(self) -> tuple[LogFact, ...]:
         """The facts, in the order of their lines; a reader is not used afterwards."""
@@ -133,6 +145,17 @@ class FactReader:
             self._add(summary.close_block())
             self._summary = None
         return summary.took
+
+    def _look_behind(self, text: str) -> None:
+        """Whoever goes on with its steps has survived what it logged before."""
+        if self._behind is None or not self._behind.is_open or not self._behind.feed(text):
+            return
+        for at in range(self._survived, len(self._facts)):
+            fact = self._facts[at]
+            if fact.kind == "raised":
+                self._facts[at] = replace(fact, kind="handled", exit=None)
+        self._survived = len(self._facts)
+        self._raised_at = None
 
     def _single(self, text: str, *, number: int, rank: int | None, time: float | None) -> None:
         if any(word in text for word in _AGENT_WORDS):

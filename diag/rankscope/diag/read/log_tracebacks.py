@@ -1,6 +1,6 @@
 """Follows Python tracebacks through the lines of a log: what was raised last, and the user's innermost frame.
 
-Whether anybody caught the exception does not stand in a log: what a program logs and survives looks the same.
+Whether anybody caught the exception does not stand in it: only what follows may tell (``log_steps``).
 Of a chain ("During handling of the above exception ...") only the last exception counts, the one that
 propagates. Files of Python itself and of installed packages are not the user's.
 """
@@ -64,6 +64,11 @@ class TracebackReader:
         self._frame: Frame | None = None
         self._pending: Frame | None = None  # the newest frame, whose source may be the next line
         self._is_chained = False
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether a traceback has begun whose last line is still to come."""
+        return self.is_open and not self._after
 
     def feed(self, text: str, *, number: int) -> Raised | None:
         """Take a line; returns what was raised when the line is the last of a traceback."""

@@ -81,6 +81,8 @@ class Sources:
             self._deliver(known, may_begin=False)
             return
         prefixed = self._prefixes.split(clean(raw))
+        if prefixed.origin.rank is not None:
+            self._found.ranks.add(prefixed.origin.rank)
         if len(raw) <= _LONGEST_KEPT and not prefixed.stamp and not _may_teach(prefixed):
             if len(self._memo) >= _MOST_KEPT:
                 self._memo.clear()

@@ -7,6 +7,7 @@ the channel of its source (``prefixes``, ``channels``). It must not know a path,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -21,6 +22,8 @@ from rankscope.diag.read.sources import Sources
 _BLOCK_BYTES: Final = 1 << 20
 _HEAD_BYTES: Final = 4_096
 _TAIL_BYTES: Final = 1 << 16  # kept of the end of a line that is too long: what a progress bar drew last
+_RANKS_BYTES: Final = 1 << 20  # of lines that tell nothing, in which ranks are looked for
+_RANK: Final = re.compile(rb"^(?:\[\w{1,64}\]:)?\[rank(\d{1,7})\]:", re.MULTILINE)
 _PICKLE: Final = b"\x80"
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _STACK_ANCHORS: Final = (
@@ -62,6 +65,7 @@ class DumpStream:
         self._long_bytes = 0
         self._tail: bytes | None = None  # the end of a line that is too long
         self._pickle: list[bytes] | None = None
+        self._looked_bytes = 0
         self._has_begun = False
 
     def feed(self, data: bytes) -> None:
@@ -102,6 +106,7 @@ class DumpStream:
             problems=dict(self._tally.problems),
             lines=self._number,
             size_bytes=self._size_bytes,
+            ranks=frozenset(found.ranks),
         )
 
     def _take(self, block: bytes, *, is_last: bool) -> None:
@@ -192,6 +197,10 @@ class DumpStream:
         if stop > start:
             self._number += data.count(b"\n", start, stop)
             self._number += not data.endswith(b"\n", start, stop)
+            if self._looked_bytes < _RANKS_BYTES:
+                end = min(stop, start + _RANKS_BYTES - self._looked_bytes)
+                self._looked_bytes += end - start
+                self._found.ranks.update(int(found[1]) for found in _RANK.finditer(data, start, end))
 
     def _read_line(self, raw: bytes) -> None:
         self._number += 1
