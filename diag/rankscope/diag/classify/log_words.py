@@ -25,10 +25,12 @@ _LONGEST: Final = 240  # characters of a line
 _BARRIER: Final = "monitoredBarrier"
 _DEFAULT: Final = "default_pg"
 _WENT_ON: Final = ": no end, steps are logged behind it"
+_PAST: Final = frozenset({"handled", "earlier"})
 _IN_EXITS: Final = frozenset({"failure", "root_failure", "signalled", "raised"})
 """Kinds whose content the snapshots have as ends; each counts as used."""
 _WORDS: Final[dict[FactKind, str]] = {
     "handled": "exceptions that were handled",
+    "earlier": "ends of earlier attempts",
     "watchdog_timeout": "lines of NCCL's watchdog",
     "watchdog_stuck": "lines of a watchdog that got stuck",
     "mismatch": "lines about different collectives",
@@ -81,7 +83,7 @@ def _evidence(facts: Iterable[LogFact]) -> tuple[list[Evidence], dict[str, int]]
             ranks[key].add(fact.rank)
     said = {text for kind, text in count if kind != "flight_recorder"}
     keys = [key for key in count if key[0] != "flight_recorder" or key[1] not in said]
-    keys.sort(key=lambda key: key[0] == "handled")
+    keys.sort(key=lambda key: key[0] in _PAST)
     left: Counter[str] = Counter()
     for key in keys[_MOST_LINES:]:
         left[f"{_WORDS.get(key[0], key[0])}, which are not shown"] += count[key]

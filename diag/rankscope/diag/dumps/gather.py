@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from rankscope.diag.dumps.attempts import newest_attempt
 from rankscope.diag.dumps.ends import completed, ends_that_count, exits, records_of
 from rankscope.diag.dumps.name_ranks import settled
 from rankscope.diag.dumps.names import NameFacts
@@ -57,7 +58,7 @@ def gather(sources: Sequence[Source], *, job: str = "", time: float = 0.0) -> Ga
         time: when it was, unix seconds.
     """
     notes: list[str] = []
-    sources = settled(sources, notes)
+    sources = [newest_attempt(source, notes) for source in settled(sources, notes)]
     pieces = place(sources)
     notes += pieces.notes
     unplaced = Counter(pieces.unplaced)

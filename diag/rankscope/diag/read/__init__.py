@@ -68,6 +68,8 @@ FactKind = Literal[
     "signalled",  # torchrun sent a signal to a survivor
     "raised",  # last line of a traceback
     "handled",  # the same, and its writer goes on with its steps
+    "restarted",  # the launcher starts the workers again: what is before it is history
+    "earlier",  # how a worker of an attempt before that ended
     "flight_recorder",  # torch's own analysis: "Culprit rank R"
 ]
 

@@ -16,7 +16,14 @@ from typing import Final
 from rankscope.diag.model import ExitFacts
 from rankscope.diag.read import LogFact
 from rankscope.diag.read.log_collectives import CollectiveReader
-from rankscope.diag.read.log_failures import SUMMARY_WORDS, SummaryReader, agent_fact, spawned_fact
+from rankscope.diag.read.log_failures import (
+    RESTART_WORDS,
+    SUMMARY_WORDS,
+    SummaryReader,
+    agent_fact,
+    restart_fact,
+    spawned_fact,
+)
 from rankscope.diag.read.log_steps import StepsBehind
 from rankscope.diag.read.log_tracebacks import HEADER, Raised, TracebackReader
 from rankscope.diag.read.log_waits import wait_fact
@@ -45,6 +52,7 @@ _WAIT_WORDS: Final = (
     "successfully reached monitoredBarrier",
 )
 _AGENT_WORDS: Final = ("failed (exitcode: ", "closing signal SIG")
+_RENDEZVOUS: Final = "Rendezvous complete for workers"
 _REPORT: Final = ("joined but didn't finish collective", ", but didn't join collective")
 # Each costs a pass over every log. Where a fact has no word of its own here, it stands in a traceback, in
 # a line of torch's own loggers, or right behind a line of the watchdog.
@@ -71,6 +79,7 @@ _STAMP: Final = re.compile(
 )
 # Raised by who started the workers: what became of these follows, or stands in the same line.
 _LAUNCHERS: Final = "torch.multiprocessing.spawn.Process"
+_EVERY_ONE: Final = frozenset({"failure", "root_failure", "restarted"})
 _LONGEST: Final = 500
 _LONGEST_LINE: Final = 20_000
 _MOST_FACTS: Final = 100_001  # of one writer; one more than an input may give, so that a loss is told
@@ -161,6 +170,10 @@ class FactReader:
         if any(word in text for word in _AGENT_WORDS):
             self._add(agent_fact(text, number=number, time=time))
             return
+        if _RENDEZVOUS in text:
+            self._after = _AFTER_WATCHDOG  # its result says how often the workers were started again
+        if any(word in text for word in RESTART_WORDS):
+            self._add(restart_fact(text, number=number, time=time))
         in_report = self._after > 0 and any(word in text for word in _REPORT)
         self._after = max(self._after - 1, 0)
         if in_report or any(word in text for word in _COLLECTIVE_WORDS):
@@ -189,7 +202,7 @@ class FactReader:
         if fact is None or len(self._facts) >= _MOST_FACTS:
             return
         key = (fact.kind, fact.rank, fact.text)
-        if fact.kind in {"failure", "root_failure"} or key not in self._known:
+        if fact.kind in _EVERY_ONE or key not in self._known:
             self._known.add(key)
             self._facts.append(fact)
 

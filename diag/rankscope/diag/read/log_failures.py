@@ -27,6 +27,11 @@ _SIGNALLED: Final = re.compile(r"Sending process (\d{1,9}) closing signal (SIG\w
 _SPAWNED: Final = re.compile(
     r"ProcessExitedException: process \d{1,9} terminated with (?:signal (SIG[A-Z]{1,10})|exit code (\d{1,9}))"
 )
+RESTART_WORDS: Final = ("will restart worker group", "Starting worker group", "restart_count=")
+"""Of torch 1.9 to 2.13; the second stands before the first attempt as well."""
+_RESTARTED: Final = re.compile(
+    r"will restart worker group|\] Starting worker group|(?<![\w.])restart_count=[1-9]\d{0,6}\s*$"
+)
 _NO_TRACEBACK: Final = re.compile(r"To enable traceback see|<N/?A>|<NONE>$")
 _LONGEST: Final = 500
 _FOREIGN: Final = 40  # lines that are none of it before it counts as over
@@ -39,6 +44,13 @@ def spawned_fact(text: str, *, number: int, time: float | None) -> LogFact | Non
         return None
     code = int(ended[2]) if ended[2] else -getattr(signal, ended[1], 0) or None
     return LogFact("failure", text[:_LONGEST], number, None, 0, time, ExitFacts(code))
+
+
+def restart_fact(text: str, *, number: int, time: float | None) -> LogFact | None:
+    """What torch's agent logs when it starts its workers, again or for the first time."""
+    return (
+        LogFact("restarted", text.strip()[:_LONGEST], number, time=time) if _RESTARTED.search(text) else None
+    )
 
 
 def agent_fact(text: str, *, number: int, time: float | None) -> LogFact | None:

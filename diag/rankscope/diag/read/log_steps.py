@@ -1,8 +1,8 @@
 """Tells from the lines behind a traceback whether their writer goes on with its steps.
 
 Programs log exceptions that they survive (a tracker that times out, a read that is tried again). A process
-that ends writes a few more lines as well (a tracker's summary, warnings, the last state of a progress bar), but
-no two steps.
+that ends writes a few more lines as well (a tracker's summary, warnings, the last state of a progress bar),
+but no two steps.
 """
 
 from __future__ import annotations
