@@ -24,7 +24,7 @@ from rankscope.diag.dumps.names import time_of
 from rankscope.diag.dumps.names import read_name
 from rankscope.diag.dumps.pieces import Source
 from rankscope.diag.model import FrameVariables, ThreadStack
-from rankscope.diag.read import StackDump
+from rankscope.diag.read import FactKind, StackDump
 
 
 def test_files_of_one_rank_each_make_one_snapshot_without_a_second() -> None:
@@ -327,7 +327,7 @@ def test_ranks_whose_stacks_were_taken_before_they_all_ended_are_judged_by_the_s
         a_file("train.log", *(a_fact("failure", rank=rank, code=code) for rank in (0, 1))),
     )
     assert not any(rank.exit for rank in found.snapshots[-1].ranks)
-    assert found.notes == ("ranks 0-1 ended after the stacks were taken: judged by the stacks",)
+    assert found.notes == ("the log tells that ranks 0-1 ended: judged by the stacks that there are of them",)
 
 
 def test_who_died_without_a_stack_has_ended_and_survivors_sigterm_says_nothing() -> None:
@@ -485,3 +485,55 @@ def test_ranks_that_only_prefixes_show_are_ranks_of_the_job() -> None:
 def test_a_handled_exception_is_no_end() -> None:
     ranks = ranks_of(a_file("rank1.log", a_fact("handled", "OSError: try again")), a_file("rank0.log"))
     assert ranks[1].exit is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "word"),
+    [("raised", None, "rank 1 raised an exception"), ("signalled", -15, "rank 1 got SIGTERM")],
+)
+def test_that_an_end_came_behind_a_stack_is_not_invented(kind: FactKind, code: int | None, word: str) -> None:
+    fact = a_fact(kind, "OSError: no", rank=1, code=code)
+    found = gathered(
+        a_file("rank0.txt", a_dump(10, *WAITS)),
+        a_file("rank1.txt", a_dump(11, *STUCK)),
+        a_file("train.log", fact),
+    )
+    assert found.notes == (f"the log tells that {word}: judged by the stacks that there are of them",)
+
+
+FAILED = "torch/distributed/elastic/api.py:833] failed (exitcode: {}) local_rank: {} (pid: {}) of binary: p"
+SENT = "torch/distributed/elastic/api.py:858] Sending process {} closing signal SIGTERM"
+
+
+def agents_log(*lines: str, name: str = "torchrun.log") -> Source:
+    return Source(name, read_name(name.split("/")), read("\n".join(lines) + "\n"))
+
+
+def ends_of(*sources: Source) -> dict[int, int | None]:
+    return {rank: one.exit.code for rank, one in ranks_of(*sources).items() if one.exit is not None}
+
+
+def test_whom_the_agent_names_by_its_number_on_the_node_is_that_rank_on_a_job_of_one_node() -> None:
+    log = agents_log(SENT.format(10), SENT.format(12), FAILED.format("-9", 1, 11))
+    assert ends_of(a_file("rank0.txt", a_dump(10, *WAITS)), a_file("rank2.txt", a_dump(12, *WAITS)), log) == {
+        1: -9
+    }
+    alone = agents_log(SENT.format(10), FAILED.format("86", 0, 11))
+    assert ends_of(alone) == {0: 86}
+
+
+def test_on_a_node_of_several_the_known_processes_tell_where_its_ranks_begin() -> None:
+    dumps = [a_file(f"rank{rank}.txt", a_dump(10 + rank, *WAITS)) for rank in range(8) if rank != 5]
+    second = agents_log(
+        *(SENT.format(10 + rank) for rank in (4, 6, 7)), FAILED.format("1", 1, 99), name="n1.log"
+    )
+    assert ends_of(*dumps, second) == {5: 1}
+
+
+def test_whom_the_agent_names_stays_nameless_where_its_node_is_not_known() -> None:
+    dumps = [a_file(f"rank{rank}.txt", a_dump(10 + rank, *WAITS)) for rank in range(7)]
+    assert ends_of(*dumps, agents_log(SENT.format(90), FAILED.format("1", 1, 99))) == {}
+    assert (
+        ends_of(agents_log(FAILED.format("1", 1, 9)), agents_log(FAILED.format("1", 0, 9), name="b.log"))
+        == {}
+    )

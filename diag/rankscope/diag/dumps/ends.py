@@ -18,6 +18,8 @@ from rankscope.diag.ranks import fold_ranks
 from rankscope.diag.read import LogFact
 
 _SIGTERM: Final = -15
+_STOPPED: Final = (_SIGTERM, -2)
+"""Signals that end a job from outside, or its survivors."""
 _FAILED: Final = 1
 """Python's exit status after an uncaught exception."""
 _SOME_GROUP: Final = "?"
@@ -42,10 +44,12 @@ _WORDS: Final = {"root_failure": 0, "failure": 1, "raised": 2, "signalled": 3}
 def _end(lines: Sequence[LogFact], latest: float | None) -> ExitFacts:
     ordered = sorted(lines, key=lambda fact: _WORDS[fact.kind])
     raised = [fact for fact in lines if fact.kind == "raised"]
+    if ordered[0].kind != "signalled":  # a signal may be sent to what has failed already
+        ordered = [fact for fact in ordered if fact.kind != "signalled"]
     said = [fact.exit for fact in ordered if fact.exit is not None]
     code = next((one.code for one in said if one.code is not None), None)
-    if code is None:
-        code = _SIGTERM if ordered[0].kind == "signalled" else None
+    if code is None and ordered[0].kind == "signalled":
+        code = _SIGTERM
     message = next((one.message for one in said if one.message), "")
     if raised and (not message or code in (_FAILED, None)):
         message = raised[-1].text
@@ -73,10 +77,10 @@ def _roots_first(ends: dict[int, ExitFacts], roots: Collection[int]) -> dict[int
 def ends_that_count(
     ends: Mapping[int, ExitFacts], seen: Collection[int]
 ) -> tuple[dict[int, ExitFacts], str | None]:
-    """The ends that belong to the moment of the stacks, and a line about those that came later.
+    """The ends that are judged, and a line about those that are not, because there are stacks.
 
-    Ranks whose stacks were taken were alive then. When all that ended had stacks, the job was stopped after
-    somebody had looked at it: the stacks are to be judged. A survivor's SIGTERM never says more than its
+    Ranks whose stacks were taken were alive then. When all that ended had stacks, these are to be judged:
+    mostly the job was stopped after somebody had looked at it. A survivor's SIGTERM never says more than its
     stack.
 
     Args:
@@ -85,12 +89,23 @@ def ends_that_count(
     """
     later = set(ends) & set(seen)
     if not (later == set(ends) and len(seen) > 1):
-        later = {rank for rank in later if ends[rank].code in (_SIGTERM, None)}
+        later = {rank for rank in later if ends[rank].code in (*_STOPPED, None)}
     if not later:
         return dict(ends), None
     count = {rank: end for rank, end in ends.items() if rank not in later}
-    whose = f"rank{'s' * (len(later) > 1)} {fold_ranks(later)}"
-    return count, f"{whose} ended after the stacks were taken: judged by the stacks"
+    return count, f"the log tells that {_told(ends, later)}: judged by the stacks that there are of them"
+
+
+def _told(ends: Mapping[int, ExitFacts], ranks: Collection[int]) -> str:
+    """What logs say of ranks that have stacks; when that was, against the stacks, they do not."""
+    words: dict[str, set[int]] = defaultdict(set)
+    for rank in sorted(ranks):
+        code = ends[rank].code
+        if code in _STOPPED:
+            words["got SIGTERM" if code == _SIGTERM else "got SIGINT"].add(rank)
+        else:
+            words["raised an exception" if code is None and ends[rank].message else "ended"].add(rank)
+    return ", ".join(f"rank{'s' * (len(of) > 1)} {fold_ranks(of)} {what}" for what, of in words.items())
 
 
 def records_of(facts: Sequence[LogFact]) -> dict[int, FlightRecord]:

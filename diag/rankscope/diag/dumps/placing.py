@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from rankscope.diag.dumps.agents import agents_placed
 from rankscope.diag.dumps.bystanders import other_programs, with_fetching_workers
 from rankscope.diag.dumps.names import NameFacts, are_ranks, natural
 from rankscope.diag.dumps.numbers import numbered_on_nodes
@@ -70,6 +71,9 @@ def place(sources: Sequence[Source]) -> Pieces:
         (at, replace(fact, rank=ranks[fact.pid]) if fact.rank is None and fact.pid in ranks else fact)
         for at, fact in said
     ]
+    written = {rank for source in sources for rank in source.contents.ranks}
+    known = {piece.rank for piece in pieces} | {fact.rank for _, fact in said} | written
+    said = agents_placed(said, ranks, {rank for rank in known if rank is not None})
     by_number = _bare_numbers(sources, pieces, records, notes)
     pieces = [_numbered(piece, by_number) for piece in pieces]
     by_rank = _place_records(records, by_number, notes, unplaced)

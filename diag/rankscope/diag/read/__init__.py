@@ -91,6 +91,7 @@ class LogFact:
         other: the second rank of a ``mismatch`` and what it is in.
         seconds: how long was waited, ``None`` when not said.
         channel: what stood before the line, as of a dump.
+        local_rank: number of the process on its node (``failure``), ``None`` when not said.
     """
 
     kind: FactKind
@@ -104,6 +105,7 @@ class LogFact:
     other: tuple[int, FlightRecord] | None = None
     seconds: float | None = None
     channel: str = ""
+    local_rank: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

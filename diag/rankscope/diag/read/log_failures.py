@@ -65,10 +65,12 @@ def agent_fact(text: str, *, number: int, time: float | None) -> LogFact | None:
             int(ended[3]),
             time,
             ExitFacts(int(ended[1])),
+            local_rank=int(ended[2]),
         )
     sent = _SIGNALLED.search(text)
     if sent:
-        return LogFact("signalled", sent[0], number, None, int(sent[1]), time)
+        code = -getattr(signal, sent[2], signal.SIGTERM)
+        return LogFact("signalled", sent[0], number, None, int(sent[1]), time, ExitFacts(code))
     return None
 
 
