@@ -30,6 +30,7 @@ _IN_EXITS: Final = frozenset({"failure", "root_failure", "signalled", "raised"})
 """Kinds whose content the snapshots have as ends; each counts as used."""
 _WORDS: Final[dict[FactKind, str]] = {
     "handled": "exceptions that were handled",
+    "interrupted": "interruptions",
     "earlier": "ends of earlier attempts",
     "watchdog_timeout": "lines of NCCL's watchdog",
     "watchdog_stuck": "lines of a watchdog that got stuck",
@@ -63,7 +64,7 @@ def with_log_facts(diagnosis: Diagnosis, facts: Sequence[LogFact]) -> tuple[Diag
     """
     lines, left = _evidence(facts)
     named = _named(facts, diagnosis.world_size) if _may_name(diagnosis, facts) else None
-    told = _as_named(diagnosis, named) if named is not None else diagnosis
+    told = _as_named(diagnosis, named) if named is not None else _interrupted(diagnosis, facts)
     return msgspec.structs.replace(told, evidence=(*told.evidence, *lines)), left
 
 
@@ -188,6 +189,19 @@ def _watchdog_is_stuck(facts: Sequence[LogFact]) -> _Named | None:
         return None
     text = f"the NCCL watchdog of {name_ranks(ranks)} got stuck: in a CUDA call, or for want of the GIL"
     return _Named(ranks, text, kind="native_gil")
+
+
+def _interrupted(diagnosis: Diagnosis, facts: Sequence[LogFact]) -> Diagnosis:
+    """What was judged by tracebacks of an interruption: one moment, as the user chose it."""
+    ranks = _ranks(fact for fact in facts if fact.kind == "interrupted")
+    if not ranks or all(evidence.source != "traceback" for evidence in diagnosis.evidence):
+        return diagnosis
+    text = f"{name_ranks(ranks)} {verb(ranks, 'was', 'were')} interrupted from outside: judged by where"
+    return msgspec.structs.replace(
+        diagnosis,
+        confidence=diagnosis.confidence if diagnosis.verdict == "Exited" else "low",
+        summary=f"{diagnosis.summary}; {text} {verb(ranks, 'it', 'they')} stood then",
+    )
 
 
 def _ranks(facts: Iterable[LogFact]) -> tuple[int, ...]:

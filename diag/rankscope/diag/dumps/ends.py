@@ -16,6 +16,7 @@ import msgspec
 from rankscope.diag.model import Collective, ExitFacts, FlightRecord, RecordedGroup
 from rankscope.diag.ranks import fold_ranks
 from rankscope.diag.read import LogFact
+from rankscope.diag.read.log_tracebacks import is_interruption
 
 _SIGTERM: Final = -15
 _STOPPED: Final = (_SIGTERM, -2)
@@ -89,11 +90,17 @@ def ends_that_count(
     """
     later = set(ends) & set(seen)
     if not (later == set(ends) and len(seen) > 1):
-        later = {rank for rank in later if ends[rank].code in (*_STOPPED, None)}
+        later = {
+            rank for rank in later if ends[rank].code in (*_STOPPED, None) or _is_interrupted(ends[rank])
+        }
     if not later:
         return dict(ends), None
     count = {rank: end for rank, end in ends.items() if rank not in later}
     return count, f"the log tells that {_told(ends, later)}: judged by the stacks that there are of them"
+
+
+def _is_interrupted(end: ExitFacts) -> bool:
+    return is_interruption(end.message)
 
 
 def _told(ends: Mapping[int, ExitFacts], ranks: Collection[int]) -> str:

@@ -17,6 +17,7 @@ import msgspec
 
 from rankscope.diag.dumps.attempts import newest_attempt
 from rankscope.diag.dumps.ends import completed, ends_that_count, exits, records_of
+from rankscope.diag.dumps.interrupted import with_tracebacks
 from rankscope.diag.dumps.name_ranks import settled
 from rankscope.diag.dumps.names import NameFacts
 from rankscope.diag.dumps.pieces import Piece, Pieces, Source
@@ -59,7 +60,7 @@ def gather(sources: Sequence[Source], *, job: str = "", time: float = 0.0) -> Ga
     """
     notes: list[str] = []
     sources = [newest_attempt(source, notes) for source in settled(sources, notes)]
-    pieces = place(sources)
+    pieces = place([with_tracebacks(source, notes) for source in sources])
     notes += pieces.notes
     unplaced = Counter(pieces.unplaced)
     texts = SourceTexts(piece.dump.threads for piece in pieces.dumps)

@@ -19,7 +19,13 @@ from rankscope.diag.merge.normalise import bare_function
 from rankscope.diag.model import Frame, FrameVariables, ThreadStack
 from rankscope.diag.read import StackDump, StackSource
 
-_PREFERENCE: Final[dict[StackSource, int]] = {"py-spy": 3, "pystack": 2, "faulthandler": 1, "gdb": 0}
+_PREFERENCE: Final[dict[StackSource, int]] = {
+    "py-spy": 3,
+    "pystack": 2,
+    "faulthandler": 1,
+    "gdb": 0,
+    "traceback": -1,
+}
 _INTERPRETER: Final = (
     "_PyEval_",
     "PyEval_",

@@ -16,6 +16,7 @@ from typing import Final
 
 from rankscope.diag.dumps.agents import agents_placed
 from rankscope.diag.dumps.bystanders import other_programs, with_fetching_workers
+from rankscope.diag.dumps.interrupted import without_doubles
 from rankscope.diag.dumps.names import NameFacts, are_ranks, natural
 from rankscope.diag.dumps.numbers import numbered_on_nodes
 from rankscope.diag.dumps.pieces import Piece, Pieces, Process, Source, cut, process_of, with_folder_samples
@@ -39,7 +40,15 @@ _ORDERED_FILES: Final = "ranks are not named anywhere: numbered in the order of 
 _LIKE_RANK: Final = re.compile(r"rank[ _.=-]?\d", re.IGNORECASE)
 """A name that seems to tell the rank, and does not (``tp_rank0``, a number that no job has)."""
 _SPEAKERS: Final = frozenset(
-    {"raised", "connection_closed", "wait_timeout", "watchdog_timeout", "watchdog_stuck"}
+    {
+        "raised",
+        "handled",
+        "interrupted",
+        "connection_closed",
+        "wait_timeout",
+        "watchdog_timeout",
+        "watchdog_stuck",
+    }
 )
 """Facts that a rank says of itself: the log they stand in tells which."""
 
@@ -93,7 +102,7 @@ def place(sources: Sequence[Source]) -> Pieces:
         if piece.rank is None:
             what = "launcher" if is_launcher(piece.dump) else "process"
             unplaced[f"stacks of a {what} that is no rank ({piece.dump.source})"] += 1
-    placed = [piece for piece in pieces if piece.rank is not None]
+    placed = without_doubles([piece for piece in pieces if piece.rank is not None])
     return Pieces(tuple(with_folder_samples(placed)), by_rank, tuple(facts), tuple(notes), unplaced)
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rankscope.diag.model import ExitFacts, FlightRecord, ThreadStack
+from rankscope.diag.model import ExitFacts, FlightRecord, Frame, ThreadStack
 
-StackSource = Literal["py-spy", "pystack", "faulthandler", "gdb"]
+StackSource = Literal["py-spy", "pystack", "faulthandler", "gdb", "traceback"]
+"""Where stacks come from; a traceback is the stack of an interrupted process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ FactKind = Literal[
     "root_failure",  # torchrun's "Root Cause"
     "signalled",  # torchrun sent a signal to a survivor
     "raised",  # last line of a traceback
+    "interrupted",  # the same of an exception that a signal from outside raised: where it stood
     "handled",  # the same, and its writer goes on with its steps
     "restarted",  # the launcher starts the workers again: what is before it is history
     "earlier",  # how a worker of an attempt before that ended
@@ -91,6 +93,7 @@ class LogFact:
         other: the second rank of a ``mismatch`` and what it is in.
         seconds: how long was waited, ``None`` when not said.
         channel: what stood before the line, as of a dump.
+        frames: the stack of an ``interrupted`` process, leaf first.
         local_rank: number of the process on its node (``failure``), ``None`` when not said.
     """
 
@@ -106,6 +109,7 @@ class LogFact:
     seconds: float | None = None
     channel: str = ""
     local_rank: int | None = None
+    frames: tuple[Frame, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from rankscope.diag.read.log_failures import (
     spawned_fact,
 )
 from rankscope.diag.read.log_steps import StepsBehind
-from rankscope.diag.read.log_tracebacks import HEADER, Raised, TracebackReader
+from rankscope.diag.read.log_tracebacks import HEADER, Raised, TracebackReader, is_interruption
 from rankscope.diag.read.log_waits import wait_fact
 
 _COLLECTIVE_WORDS: Final = (
@@ -98,6 +98,7 @@ class FactReader:
         self._raised_at: int | None = None  # where the traceback that may be chained stands in the facts
         self._after = 0
         self._behind: StepsBehind | None = None
+        self._is_interrupted = False
         self._survived = 0  # facts before this one are not looked at any more
 
     def feed(self, line: str, *, number: int, rank: int | None) -> bool:
@@ -161,10 +162,11 @@ class FactReader:
             return
         for at in range(self._survived, len(self._facts)):
             fact = self._facts[at]
-            if fact.kind == "raised":
-                self._facts[at] = replace(fact, kind="handled", exit=None)
+            if fact.kind in {"raised", "interrupted"}:
+                self._facts[at] = replace(fact, kind="handled", exit=None, frames=())
         self._survived = len(self._facts)
         self._raised_at = None
+        self._is_interrupted = False
 
     def _single(self, text: str, *, number: int, rank: int | None, time: float | None) -> None:
         if any(word in text for word in _AGENT_WORDS):
@@ -188,10 +190,26 @@ class FactReader:
         if text.startswith(_LAUNCHERS):
             self._add(spawned_fact(text, number=raised.line, time=time))
             return
+        if is_interruption(text):
+            self._add_interruption(raised, rank=rank, time=time)
+            return
+        if self._is_interrupted:
+            return  # what breaks while an interrupted process ends
         fact = LogFact(
             "raised", text, raised.line, rank, 0, time, ExitFacts(None, message=text, frame=raised.frame)
         )
-        if raised.is_chained and self._raised_at is not None:
+        self._add_in_chain(fact, is_chained=raised.is_chained)
+
+    def _add_interruption(self, raised: Raised, *, rank: int | None, time: float | None) -> None:
+        """Where an interrupted process stood is told by the first exception of a chain."""
+        if not (raised.is_chained and self._is_interrupted):
+            text = raised.text[:_LONGEST]
+            fact = LogFact("interrupted", text, raised.line, rank, 0, time, frames=raised.frames)
+            self._add_in_chain(fact, is_chained=raised.is_chained)
+        self._is_interrupted = True
+
+    def _add_in_chain(self, fact: LogFact, *, is_chained: bool) -> None:
+        if is_chained and self._raised_at is not None:
             self._facts[self._raised_at] = fact
         elif len(self._facts) < _MOST_FACTS:
             self._raised_at = len(self._facts)

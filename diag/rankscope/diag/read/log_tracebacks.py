@@ -27,6 +27,9 @@ _LIBRARY: Final = re.compile(
 )
 _MOST_LINES: Final = 20_000  # of one traceback; recursion gives 1,000 frames of two or three lines each
 _FOREIGN: Final = 20  # lines of others in the middle of one
+_MOST_FRAMES: Final = 256
+_INTERRUPTIONS: Final = re.compile(r"(?:[A-Za-z_]\w*\.){0,12}(?:KeyboardInterrupt|SIGTERMException)(?::|$)")
+"""What a signal from outside raises: Python itself on SIGINT, Lightning on SIGTERM."""
 _LONGEST_SOURCE: Final = 300
 _AFTER: Final = 4  # lines behind it in which the next one of a chain may be announced
 
@@ -39,6 +42,7 @@ class Raised:
         text: ``ValueError: bad sample``.
         line: number of that line in the input.
         frame: the user's innermost frame, ``None`` when all were of libraries.
+        frames: the whole stack, leaf first, of an interruption only.
         is_chained: whether it was raised while the one before it was handled, or from it.
     """
 
@@ -46,6 +50,12 @@ class Raised:
     line: int
     frame: Frame | None = None
     is_chained: bool = False
+    frames: tuple[Frame, ...] = ()
+
+
+def is_interruption(text: str) -> bool:
+    """Whether the exception says that somebody outside ended the process, and nothing of why."""
+    return _INTERRUPTIONS.match(text) is not None
 
 
 class TracebackReader:
@@ -64,6 +74,7 @@ class TracebackReader:
         self._frame: Frame | None = None
         self._pending: Frame | None = None  # the newest frame, whose source may be the next line
         self._is_chained = False
+        self._frames: list[Frame] = []
 
     @property
     def is_inside(self) -> bool:
@@ -96,6 +107,7 @@ class TracebackReader:
         self.is_open, self._lines, self._foreign, self._after = True, 0, 0, 0
         self._margin = len(before) if not before.strip() else None  # else the first frame tells
         self._frame = self._pending = None
+        self._frames = []
 
     def _add_frame(self, found: re.Match[str], *, margin: int) -> None:
         if self._margin is None:
@@ -103,6 +115,9 @@ class TracebackReader:
         self._foreign = 0
         file, line = found[1], int(found[2])
         self._pending = Frame(found[3] or "<module>", file, line)
+        self._frames.append(self._pending)
+        if len(self._frames) > _MOST_FRAMES:
+            del self._frames[0]
         if not _LIBRARY.search(file):
             self._frame = self._pending
 
@@ -112,18 +127,25 @@ class TracebackReader:
         if not stripped:
             return None
         if margin > (self._margin or 0) + 1:  # source text, and marks under it
-            if self._pending is not None and self._pending is self._frame and not self._pending.source:
-                self._frame = msgspec.structs.replace(self._pending, source=stripped[:_LONGEST_SOURCE])
-            self._pending = None
+            self._add_source(stripped)
             return None
         if _RAISED.match(stripped):
             self._after = _AFTER
-            raised = Raised(stripped, number, self._frame, self._is_chained)
+            frames = tuple(reversed(self._frames)) if is_interruption(stripped) else ()
+            raised = Raised(stripped, number, self._frame, self._is_chained, frames)
             self._is_chained = False
             return raised
         self._foreign += 1
         self.is_open = self._foreign <= _FOREIGN
         return None
+
+    def _add_source(self, text: str) -> None:
+        if self._pending is None:
+            return
+        self._frames[-1] = msgspec.structs.replace(self._pending, source=text[:_LONGEST_SOURCE])
+        if self._pending is self._frame:
+            self._frame = self._frames[-1]
+        self._pending = None
 
     def _wait_for_chain(self, text: str) -> None:
         if text.strip() in _CHAINED:
