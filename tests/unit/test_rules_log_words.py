@@ -100,3 +100,43 @@ def test_lines_beyond_what_is_shown_are_counted_by_their_kind() -> None:
     diagnosis, left = of_log(*lines)
     assert sum(line.source == "log" for line in diagnosis.evidence) == 16
     assert left == {"lines of a watchdog that got stuck, which are not shown": 24}
+
+
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 12.00 GiB."
+DESTROYS = """\
+Process {0}: python train.py
+Python v3.11.2 (/usr/bin/python3.11)
+
+Thread {0} (idle): "MainThread"
+    destroy_process_group (torch/distributed/distributed_c10d.py:2179)
+    clean_up (train.py:42)
+    <module> (train.py:90)
+"""
+RAISED = f'Traceback (most recent call last):\n  File "train.py", line 7, in step\n    x()\n{OOM}\n'
+
+
+def of_files(**texts: str) -> Diagnosis:
+    sources = [
+        Source(name, read_name([name]), read(text.encode()))
+        for name, text in ((key.replace("_", "."), text) for key, text in texts.items())
+    ]
+    found = gather(sources, job="j", time=1.0)
+    diagnosis = diagnose(
+        (found.snapshots[-1], None), catalogue=Catalogue.load(), source_line=lambda _f, _l: None, time="t"
+    )
+    return with_log_facts(diagnosis, found.facts)[0]
+
+
+def test_an_exception_before_the_clean_up_is_the_cause() -> None:
+    found = of_files(
+        rank0_txt=DESTROYS.format(10), rank1_txt=DESTROYS.format(11), rank0_log=RAISED, rank1_log=RAISED
+    )
+    assert (found.verdict, found.kind, found.culprits) == ("Exited", "exit", ())
+    assert f"before, ranks 0-1 raised {OOM}" in found.summary
+    assert [(one.source, one.fact) for one in found.evidence][-1] == ("log", f"ranks 0-1: {OOM}")
+
+
+def test_an_exception_of_some_before_the_clean_up_of_all_is_told() -> None:
+    found = of_files(rank0_txt=DESTROYS.format(10), rank1_txt=DESTROYS.format(11), rank1_log=RAISED)
+    assert (found.verdict, found.kind) == ("Unknown", "exit")
+    assert f"before, rank 1 raised {OOM}" in found.summary

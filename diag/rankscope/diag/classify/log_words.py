@@ -29,6 +29,7 @@ _PAST: Final = frozenset({"handled", "earlier"})
 _IN_EXITS: Final = frozenset({"failure", "root_failure", "signalled", "raised"})
 """Kinds whose content the snapshots have as ends; each counts as used."""
 _WORDS: Final[dict[FactKind, str]] = {
+    "raised": "exceptions of ranks that have stacks",
     "handled": "exceptions that were handled",
     "interrupted": "interruptions",
     "earlier": "ends of earlier attempts",
@@ -62,9 +63,12 @@ def with_log_facts(diagnosis: Diagnosis, facts: Sequence[LogFact]) -> tuple[Diag
     Returns:
         The diagnosis, and what of the facts is neither in it nor in its evidence, with how often.
     """
-    lines, left = _evidence(facts)
+    living = {row.rank for row in diagnosis.ranks if row.observed and row.state != "exited"}
+    raised = [fact for fact in facts if fact.kind == "raised" and fact.rank in living]
+    lines, left = _evidence([*(fact for fact in facts if fact.kind not in _IN_EXITS), *raised])
     named = _named(facts, diagnosis.world_size) if _may_name(diagnosis, facts) else None
     told = _as_named(diagnosis, named) if named is not None else _interrupted(diagnosis, facts)
+    told = _before_the_exit(told, raised)
     return msgspec.structs.replace(told, evidence=(*told.evidence, *lines)), left
 
 
@@ -73,8 +77,6 @@ def _evidence(facts: Iterable[LogFact]) -> tuple[list[Evidence], dict[str, int]]
     ranks: dict[tuple[FactKind, str], set[int]] = defaultdict(set)
     count: Counter[tuple[FactKind, str]] = Counter()
     for fact in facts:
-        if fact.kind in _IN_EXITS:
-            continue
         text = fact.text.strip()[:_LONGEST]
         if fact.kind == "handled":
             text = f"{text[: _LONGEST - len(_WENT_ON)]}{_WENT_ON}"
@@ -202,6 +204,18 @@ def _interrupted(diagnosis: Diagnosis, facts: Sequence[LogFact]) -> Diagnosis:
         confidence=diagnosis.confidence if diagnosis.verdict == "Exited" else "low",
         summary=f"{diagnosis.summary}; {text} {verb(ranks, 'it', 'they')} stood then",
     )
+
+
+def _before_the_exit(diagnosis: Diagnosis, raised: Sequence[LogFact]) -> Diagnosis:
+    """Who stands in the end of the program behind an exception stands there because of it."""
+    if diagnosis.kind != "exit" or not raised:
+        return diagnosis
+    ranks = _ranks(raised)
+    told = f"before, {name_ranks(ranks)} raised {raised[0].text[:_LONGEST]}"
+    changed = msgspec.structs.replace(diagnosis, summary=f"{diagnosis.summary}; {told}")
+    if diagnosis.verdict != "Unknown" or len(ranks) < sum(row.observed for row in diagnosis.ranks):
+        return changed
+    return msgspec.structs.replace(changed, verdict="Exited", severity="error")
 
 
 def _ranks(facts: Iterable[LogFact]) -> tuple[int, ...]:
