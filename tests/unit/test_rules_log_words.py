@@ -140,3 +140,36 @@ def test_an_exception_of_some_before_the_clean_up_of_all_is_told() -> None:
     found = of_files(rank0_txt=DESTROYS.format(10), rank1_txt=DESTROYS.format(11), rank1_log=RAISED)
     assert (found.verdict, found.kind) == ("Unknown", "exit")
     assert f"before, rank 1 raised {OOM}" in found.summary
+
+
+WAITS = DESTROYS.replace("destroy_process_group", "barrier").replace("clean_up", "main")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Warning: WARNING: process group has NOT been destroyed before we destruct ProcessGroupNCCL. ",
+        "WARNING: process group has NOT been destroyed before it is being destructed. ",
+        "Warning: WARNING: destroy_process_group() was not called before program exit, which can leak. ",
+    ],
+)
+def test_who_wrote_torchs_warning_at_its_end_has_left_the_others_behind(words: str) -> None:
+    line = f"[rank2]:[W1018 10:11:14.100000 ProcessGroupNCCL.cpp:1168] {words}"
+    line += "On normal program exit, the application should call destroy_process_group to ensure that any\\n"
+    found = of_files(rank0_txt=WAITS.format(10), rank1_txt=WAITS.format(11), train_log=line)
+    assert (found.verdict, found.kind, found.culprits) == ("Exited", "exit", (2,))
+    assert "rank 2 came to the end of its program" in found.summary
+    assert words.strip() in found.evidence[-1].fact
+    everyone = of_files(
+        train_log="".join(line.replace("[rank2]", f"[rank{rank}]") for rank in range(3)),
+    )
+    assert (everyone.verdict, everyone.culprits) == ("Unknown", ())
+
+
+def test_torchs_warning_behind_an_exception_is_no_exit_by_itself() -> None:
+    log = "".join(f"[rank2]: {line}\n" for line in RAISED.splitlines())
+    log += "[rank2]:[W1018 10:11:14.1 ProcessGroupNCCL.cpp:1168] Warning: destroy_process_group() was not "
+    log += "called before program exit\n"
+    found = of_files(rank0_txt=WAITS.format(10), rank1_txt=WAITS.format(11), train_log=log)
+    assert (found.verdict, found.kind, found.culprits) == ("Exited", "dead", (2,))
+    assert "rank 2 raised torch.OutOfMemoryError" in found.summary

@@ -30,6 +30,7 @@ _IN_EXITS: Final = frozenset({"failure", "root_failure", "signalled", "raised"})
 """Kinds whose content the snapshots have as ends; each counts as used."""
 _WORDS: Final[dict[FactKind, str]] = {
     "raised": "exceptions of ranks that have stacks",
+    "left": "warnings of programs that ended",
     "handled": "exceptions that were handled",
     "interrupted": "interruptions",
     "earlier": "ends of earlier attempts",
@@ -68,7 +69,7 @@ def with_log_facts(diagnosis: Diagnosis, facts: Sequence[LogFact]) -> tuple[Diag
     lines, left = _evidence([*(fact for fact in facts if fact.kind not in _IN_EXITS), *raised])
     named = _named(facts, diagnosis.world_size) if _may_name(diagnosis, facts) else None
     told = _as_named(diagnosis, named) if named is not None else _interrupted(diagnosis, facts)
-    told = _before_the_exit(told, raised)
+    told = _left_by_itself(_before_the_exit(told, raised), facts)
     return msgspec.structs.replace(told, evidence=(*told.evidence, *lines)), left
 
 
@@ -216,6 +217,21 @@ def _before_the_exit(diagnosis: Diagnosis, raised: Sequence[LogFact]) -> Diagnos
     if diagnosis.verdict != "Unknown" or len(ranks) < sum(row.observed for row in diagnosis.ranks):
         return changed
     return msgspec.structs.replace(changed, verdict="Exited", severity="error")
+
+
+def _left_by_itself(diagnosis: Diagnosis, facts: Sequence[LogFact]) -> Diagnosis:
+    """Who wrote torch's warning came to the end of its program: nothing killed it, whatever its exit code."""
+    left = _ranks(fact for fact in facts if fact.kind == "left")
+    if diagnosis.verdict != "Exited" or diagnosis.kind != "dead" or not diagnosis.culprits:
+        return diagnosis
+    failed = _ranks(fact for fact in facts if fact.kind in _IN_EXITS)
+    if not set(diagnosis.culprits) <= set(left) - set(failed):
+        return diagnosis
+    ranks = diagnosis.culprits
+    text = f"{name_ranks(ranks)} came to the end of {verb(ranks, 'its program', 'their programs')}"
+    return msgspec.structs.replace(
+        diagnosis, kind="exit", severity="warning", summary=f"{diagnosis.summary}; {text}"
+    )
 
 
 def _ranks(facts: Iterable[LogFact]) -> tuple[int, ...]:

@@ -39,7 +39,7 @@ def exits(facts: Sequence[LogFact]) -> dict[int, ExitFacts]:
     return _roots_first(ends, roots)
 
 
-_WORDS: Final = {"root_failure": 0, "failure": 1, "raised": 2, "signalled": 3}
+_WORDS: Final = {"root_failure": 0, "failure": 1, "raised": 2, "left": 3, "signalled": 4}
 
 
 def _end(lines: Sequence[LogFact], latest: float | None) -> ExitFacts:

@@ -44,6 +44,7 @@ _SPEAKERS: Final = frozenset(
         "raised",
         "handled",
         "interrupted",
+        "left",
         "connection_closed",
         "wait_timeout",
         "watchdog_timeout",

@@ -66,6 +66,7 @@ FactKind = Literal[
     "wait_timeout",  # gloo or the store: waited in vain
     "failure",  # torchrun's summary: a rank and how it ended
     "root_failure",  # torchrun's "Root Cause"
+    "left",  # torch's warning at the end of a program that did not destroy its process group
     "signalled",  # torchrun sent a signal to a survivor
     "raised",  # last line of a traceback
     "interrupted",  # the same of an exception that a signal from outside raised: where it stood

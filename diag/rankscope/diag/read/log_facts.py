@@ -52,6 +52,10 @@ _WAIT_WORDS: Final = (
     "successfully reached monitoredBarrier",
 )
 _AGENT_WORDS: Final = ("failed (exitcode: ", "closing signal SIG")
+_LEFT_WORDS: Final = (
+    "process group has NOT been destroyed before",  # torch 2.4 and 2.5
+    "destroy_process_group() was not called before program exit",
+)
 _RENDEZVOUS: Final = "Rendezvous complete for workers"
 _REPORT: Final = ("joined but didn't finish collective", ", but didn't join collective")
 # Each costs a pass over every log. Where a fact has no word of its own here, it stands in a traceback, in
@@ -67,6 +71,7 @@ ANCHORS: Final[tuple[bytes, ...]] = (
     b"NCCL WARN",
     b"TCPStore",
     b"in store based barrier",
+    b"destroy_process_group",
     b"Culprit rank ",
     b"missing ranks: {",
 )
@@ -172,6 +177,8 @@ class FactReader:
         if any(word in text for word in _AGENT_WORDS):
             self._add(agent_fact(text, number=number, time=time))
             return
+        if any(word in text for word in _LEFT_WORDS):
+            self._add(LogFact("left", text[:_LONGEST], number, rank, 0, time, ExitFacts(None)))
         if _RENDEZVOUS in text:
             self._after = _AFTER_WATCHDOG  # its result says how often the workers were started again
         if any(word in text for word in RESTART_WORDS):
