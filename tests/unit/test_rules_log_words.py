@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.reading_factory import read
-
-from rankscope.diag.classify import Catalogue, diagnose
-from rankscope.diag.classify.log_words import with_log_facts
-from rankscope.diag.dumps.gather import gather
-from rankscope.diag.dumps.names import read_name
-from rankscope.diag.dumps.pieces import Source
-from rankscope.diag.model import Diagnosis
+from tests.watchdog_lines import of_log
 
 BARRIER = "RuntimeError: [Rank 0]: Ranks 1, 3 failed to pass monitoredBarrier in 30000 ms"
 STUCK = "ProcessGroupNCCL's watchdog got stuck for 480 seconds without making progress"
@@ -26,16 +19,6 @@ STATUS = (
     "detected by watchdog at work sequence id: {1} PG status: last enqueued work: 5001, "
     "last completed work: {2}"
 )
-
-
-def of_log(*lines: str) -> tuple[Diagnosis, dict[str, int]]:
-    """The diagnosis of a log alone, and what of it nothing used."""
-    contents = read("".join(f"{line}\n" for line in lines).encode())
-    found = gather([Source("train.log", read_name(["train.log"]), contents)], job="j", time=1.0)
-    diagnosis = diagnose(
-        (found.snapshots[-1], None), catalogue=Catalogue.load(), source_line=lambda _f, _l: None, time="t"
-    )
-    return with_log_facts(diagnosis, found.facts)
 
 
 @pytest.mark.parametrize(

@@ -269,6 +269,11 @@ class FlightRecord(msgspec.Struct, frozen=True, gc=False):
     version: str = ""
     rank: int | None = None
 
+    @property
+    def is_of_log(self) -> bool:
+        """Whether it was put together from lines of a log: it says nothing of groups it does not name."""
+        return not self.version
+
 
 class Connection(msgspec.Struct, frozen=True, gc=False):
     """One open TCP connection of a process at one time, as the kernel shows it.

@@ -26,6 +26,7 @@ _BARRIER: Final = "monitoredBarrier"
 _DEFAULT: Final = "default_pg"
 _WENT_ON: Final = ": no end, steps are logged behind it"
 _PAST: Final = frozenset({"handled", "earlier"})
+_STATUS: Final = frozenset({"watchdog_timeout", "watchdog_status"})
 _IN_EXITS: Final = frozenset({"failure", "root_failure", "signalled", "raised"})
 """Kinds whose content the snapshots have as ends; each counts as used."""
 _WORDS: Final[dict[FactKind, str]] = {
@@ -35,6 +36,7 @@ _WORDS: Final[dict[FactKind, str]] = {
     "interrupted": "interruptions",
     "earlier": "ends of earlier attempts",
     "watchdog_timeout": "lines of NCCL's watchdog",
+    "watchdog_status": "lines of NCCL's watchdog",
     "watchdog_stuck": "lines of a watchdog that got stuck",
     "mismatch": "lines about different collectives",
     "connection_closed": "lines about closed connections",
@@ -178,9 +180,9 @@ def _ended(facts: Sequence[LogFact]) -> Mapping[int, int]:
     """The last collective of the default group that has ended, of each rank whose watchdog tells."""
     ended: dict[int, int] = {}
     for fact in facts:
-        if fact.kind == "watchdog_timeout" and fact.rank is not None and fact.record is not None:
+        if fact.kind in _STATUS and fact.rank is not None and fact.record is not None:
             for group in fact.record.groups:
-                if group.completed >= 0 and group.description in {"", _DEFAULT}:
+                if 0 <= group.completed < group.enqueued and group.description in {"", _DEFAULT}:
                     ended[fact.rank] = group.completed
     return ended
 

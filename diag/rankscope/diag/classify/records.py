@@ -202,8 +202,11 @@ def _recorded(record: FlightRecord) -> dict[str, _Recorded]:
         elif entry.is_started is not None:
             one.counts_peers = True
     tells_all = _record_is_complete(record)
-    for one in found.values():
-        counted = one.status is not None and one.status.enqueued >= 0
+    called = {entry.group for entry in record.entries}
+    for name, one in found.items():
+        # A line of a log gives both numbers of a group, and -1 is none there: nothing of it was called.
+        of_line = record.is_of_log and name not in called
+        counted = one.status is not None and (one.status.enqueued >= 0 or of_line)
         known = record.is_whole if one.counts_peers else counted or tells_all
         one.is_lost = not (one.entries or known)
     return found
@@ -283,6 +286,8 @@ def _record_is_complete(record: FlightRecord | None) -> bool:
     """
     if record is None or record.is_whole:
         return record is not None
+    if record.is_of_log:
+        return False
     counted = [group.name for group in record.groups if group.enqueued >= 0]
     return bool(counted) and all(counted)
 

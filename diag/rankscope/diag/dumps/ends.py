@@ -151,7 +151,11 @@ def _joined(records: Sequence[FlightRecord]) -> FlightRecord:
     groups: dict[str, RecordedGroup] = {}
     entries: dict[tuple[str, int, bool], Collective] = {}
     for record in records:
-        groups.update((group.name, group) for group in record.groups)
+        groups.update(
+            (group.name, group)
+            for group in record.groups
+            if group.name not in groups or max(group.enqueued, group.completed) >= 0
+        )
         entries.update(((one.group, one.seq, one.is_p2p), one) for one in record.entries)
     return FlightRecord(
         groups=tuple(groups.values()),

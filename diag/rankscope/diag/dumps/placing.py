@@ -48,6 +48,7 @@ _SPEAKERS: Final = frozenset(
         "connection_closed",
         "wait_timeout",
         "watchdog_timeout",
+        "watchdog_status",
         "watchdog_stuck",
     }
 )

@@ -60,6 +60,7 @@ class StackDump:
 
 FactKind = Literal[
     "watchdog_timeout",  # NCCL's watchdog: the collective that ran out of time, and the group's status
+    "watchdog_status",  # the group's status on a rank that was told that another ran out of time
     "watchdog_stuck",  # "watchdog got stuck for N seconds"
     "mismatch",  # CollectiveFingerPrint: two ranks in different collectives
     "connection_closed",  # gloo, NCCL, TCPStore: a peer went away
@@ -89,8 +90,8 @@ class LogFact:
         pid: process it is about, 0 when it does not say.
         time: unix seconds that stand on the line, ``None`` without a date.
         exit: how a process ended (``failure``, ``root_failure``).
-        record: the collective and the group's status (``watchdog_timeout``, ``mismatch``): an entry for
-            what the rank is in, a group for what it has called and completed.
+        record: the collective and the group's status (``watchdog_timeout``, ``watchdog_status``,
+            ``mismatch``): an entry for what the rank is in, a group for what it has called and completed.
         other: the second rank of a ``mismatch`` and what it is in.
         seconds: how long was waited, ``None`` when not said.
         channel: what stood before the line, as of a dump.

@@ -11,7 +11,7 @@ import re
 from typing import Final
 
 from rankscope.diag.model import Collective, FlightRecord, RecordedGroup
-from rankscope.diag.read import LogFact
+from rankscope.diag.read import FactKind, LogFact
 
 _LONGEST: Final = 500
 _MOST_RANKS: Final = 4_096
@@ -19,11 +19,15 @@ _MAX: Final = 2**63 - 1
 _GROUP: Final = re.compile(
     r"\[PG (?:ID )?(\d{1,9})(?: PG GUID ([\w-]{1,100}))? ?(?:\(([^()]{0,100})\))?,? Rank (\d{1,9})\]"
 )
+# Torch's own name of the writer, where an unknown text before it hid it.
+_GLOBAL_RANK: Final = re.compile(r"\[rank(\d{1,7})\]:")
 _LOCAL_RANK: Final = re.compile(r"\[Rank (\d{1,9})\]")
 _WORK: Final = re.compile(r"Work\w{1,10}\((.{1,400}?)\) ran for (\d{1,15}) milliseconds")
 _FIELD: Final = re.compile(r"(\w{1,30}(?:\(ms\))?)=(\[[^\]]{0,200}\]|[^,()\[\]]{1,100})")
 _AT_WORK: Final = re.compile(r"(?:at work(?: sequence id)?|at NCCL work): ?(-?\d{1,18})")
-_LAST: Final = re.compile(r"last (enqueued|started|completed)(?: NCCL)? work: ?(-?\d{1,18})")
+_LAST: Final = re.compile(r"[Ll]ast (enqueued|started|completed)(?: \w{1,10})? work: ?(-?\d{1,18})")
+# Said by a rank that did not run out of time, when another did (torch's ``getNCCLWatchdogTimeoutErrorMsg``).
+_SIGNAL: Final = re.compile(r"Received a (?:dump signal due to a collective|global) timeout from")
 _STUCK: Final = re.compile(r"watchdog got stuck for (\d{1,12}) ?(milliseconds|ms|seconds|s)\b")
 _PRINT: Final = re.compile(
     r"Rank (\d{1,9}) is running collective: CollectiveFingerPrint"
@@ -57,10 +61,11 @@ class CollectiveReader:
 
     def __init__(self) -> None:
         self._timed_out: dict[tuple[int | None, int], Collective] = {}
+        self._told: dict[tuple[int | None, str], RecordedGroup] = {}
 
     def feed(self, text: str, *, number: int, rank: int | None, time: float | None) -> list[LogFact]:
         """The facts that stand on a line."""
-        if "atchdog" in text or "at NCCL work" in text:
+        if "atchdog" in text or "at NCCL work" in text or _SIGNAL.search(text):
             fact = self._watchdog(text, number=number, rank=rank, time=time)
             return [fact] if fact else []
         if "CollectiveFingerPrint" in text:
@@ -99,11 +104,13 @@ class CollectiveReader:
                 None,
                 int(work[2]) / 1000,
             )
-        at = _AT_WORK.search(text)
+        at, signal = _AT_WORK.search(text), _SIGNAL.search(text)
         last = {word: int(value) for word, value in _LAST.findall(text)}
-        if at is None or not last:
+        start = at or signal
+        if start is None or not last:
             return None
-        return self._status(text[at.start() :], int(at[1]), last, group, number=number, rank=rank, time=time)
+        seq = int(at[1]) if at else -1
+        return self._status(text[start.start() :], seq, last, group, number=number, rank=rank, time=time)
 
     def _status(
         self,
@@ -115,19 +122,28 @@ class CollectiveReader:
         number: int,
         rank: int | None,
         time: float | None,
-    ) -> LogFact:
+    ) -> LogFact | None:
+        """A group's status at the collective that ran out of time, or (-1) on a rank told of another's."""
         known = self._timed_out.get((rank, seq))
         name, description = (group.name, group.description) if group else ("", "")
         recorded = RecordedGroup(name, description, (), **{f"{word}": value for word, value in last.items()})
+        if seq < 0 and self._told.get((rank, name)) == recorded:
+            return None  # its own watchdog said so before
+        if len(self._told) < _MOST_RANKS:
+            self._told[rank, name] = recorded
         entries: tuple[Collective, ...] = ()
         if known is not None:
             entries = (Collective(name, seq, known.op, known.is_p2p, input_sizes=known.input_sizes,
                                   output_sizes=known.output_sizes),)  # fmt: skip
         record = FlightRecord((recorded,), entries, rank=rank)
-        return LogFact("watchdog_timeout", _from(text, 0), number, rank, 0, time, record=record)
+        end = max(found.end() for found in _LAST.finditer(text))
+        kind: FactKind = "watchdog_timeout" if seq >= 0 else "watchdog_status"
+        return LogFact(kind, _from(text[:end], 0), number, rank, 0, time, record=record)
 
 
 def _group_and_rank(text: str, rank: int | None) -> tuple[RecordedGroup | None, int | None]:
+    if rank is None and (own := _GLOBAL_RANK.search(text)):
+        rank = int(own[1])
     found = _GROUP.search(text)
     if found is None:
         local = _LOCAL_RANK.search(text)
