@@ -64,6 +64,33 @@ def told(rank: int, last: int, *, group: str = DEFAULT, local: int | None = None
     )
 
 
+def summary(root: int, code: int, **others: int) -> str:
+    """torchrun's summary: who failed first, and ``rank1=-6`` of the others."""
+    border = ["=" * 60, "train.py FAILED", "-" * 60]
+    failures = [_failure(int(name.removeprefix("rank")), ended) for name, ended in others.items()]
+    return "\n".join(
+        [
+            "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
+            *border,
+            "Failures:",
+            *(failures or ["  <NO_OTHER_FAILURES>"]),
+            "-" * 60,
+            "Root Cause (first observed failure):",
+            _failure(root, code),
+            "=" * 60,
+        ]
+    )
+
+
+def _failure(rank: int, code: int) -> str:
+    word = f"Signal {-code} received by PID {4000 + rank}" if code < 0 else "To enable traceback see: x"
+    return (
+        f"[{rank}]:\n  time      : 2026-06-06_09:10:12\n  host      : gpu1\n"
+        f"  rank      : {rank} (local_rank: {rank})\n  exitcode  : {code} (pid: {4000 + rank})\n"
+        f"  error_file: <N/A>\n  traceback : {word}"
+    )
+
+
 def all_but(ranks: int, *left_out: int, line: Callable[[int], str] = caught) -> list[str]:
     """The same of every rank of so many, but of some."""
     return [line(rank) for rank in range(ranks) if rank not in left_out]

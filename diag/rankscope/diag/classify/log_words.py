@@ -17,6 +17,7 @@ import msgspec
 from rankscope.diag.classify.wording import name_ranks, verb
 from rankscope.diag.model import Diagnosis, Evidence, Kind, RankFinding, Verdict
 from rankscope.diag.read import FactKind, LogFact
+from rankscope.diag.read.vain_waits import waited_in_vain
 
 _SOURCE: Final = "log"
 _RULE: Final = "log"
@@ -72,7 +73,10 @@ def with_log_facts(diagnosis: Diagnosis, facts: Sequence[LogFact]) -> tuple[Diag
     named = _named(facts, diagnosis.world_size) if _may_name(diagnosis, facts) else None
     told = _as_named(diagnosis, named) if named is not None else _interrupted(diagnosis, facts)
     told = _left_by_itself(_before_the_exit(told, raised), facts)
-    return msgspec.structs.replace(told, evidence=(*told.evidence, *lines)), left
+    vain = waited_in_vain(facts)
+    summary = f"{told.summary}; {name_ranks(vain)} ended as a consequence" if vain else told.summary
+    evidence = (*told.evidence, *_consequences(vain), *lines)
+    return msgspec.structs.replace(told, summary=summary, evidence=evidence), left
 
 
 def _evidence(facts: Iterable[LogFact]) -> tuple[list[Evidence], dict[str, int]]:
@@ -100,6 +104,21 @@ def _line(text: str, ranks: Sequence[int]) -> Evidence:
     if len(ranks) == 1:
         return Evidence(_SOURCE, text, ranks[0])
     return Evidence(_SOURCE, f"{name_ranks(ranks)}: {text}" if ranks else text)
+
+
+def _consequences(vain: Mapping[int, str]) -> list[Evidence]:
+    """A line for each reason for which ranks ended that is no cause of a hang."""
+    ranks: dict[str, list[int]] = defaultdict(list)
+    for rank, reason in sorted(vain.items()):
+        ranks[reason].append(rank)
+    return [
+        Evidence(
+            _SOURCE,
+            f"the end of {name_ranks(own)} is a consequence: {reason}",
+            own[0] if len(own) == 1 else None,
+        )
+        for reason, own in ranks.items()
+    ]
 
 
 def _may_name(diagnosis: Diagnosis, facts: Sequence[LogFact]) -> bool:

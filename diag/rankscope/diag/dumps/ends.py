@@ -115,6 +115,27 @@ def _told(ends: Mapping[int, ExitFacts], ranks: Collection[int]) -> str:
     return ", ".join(f"rank{'s' * (len(of) > 1)} {fold_ranks(of)} {what}" for what, of in words.items())
 
 
+def without_waits(
+    ends: Mapping[int, ExitFacts], waited: Collection[int]
+) -> tuple[dict[int, ExitFacts], str | None]:
+    """The ends that may be a cause, and a line about those that are only the end of a wait in vain.
+
+    What torchrun then does to the others (SIGTERM) is none either, where nobody ended for a reason of its own.
+
+    Args:
+        ends: all ends, by rank.
+        waited: ranks that ended because what they waited for did not come (``waited_in_vain``).
+    """
+    vain = set(ends).intersection(waited)
+    if not vain:
+        return dict(ends), None
+    others = {rank: end for rank, end in ends.items() if rank not in vain}
+    if all(end.code in (_SIGTERM, None) for end in others.values()):
+        others = {}
+    whose = f"rank{'s' * (len(vain) > 1)} {fold_ranks(vain)}"
+    return others, f"{whose} ended of a wait in vain, a consequence: judged by what was waited for"
+
+
 def records_of(facts: Sequence[LogFact]) -> dict[int, FlightRecord]:
     """What watchdog and mismatch lines say of the ranks' collectives, as a flight record each."""
     found: dict[int, list[FlightRecord]] = defaultdict(list)

@@ -17,6 +17,7 @@ import msgspec
 
 from rankscope.diag.dumps.attempts import newest_attempt
 from rankscope.diag.dumps.ends import completed, ends_that_count, exits, records_of
+from rankscope.diag.dumps.ends import completed, ends_that_count, exits, records_of, without_waits
 from rankscope.diag.dumps.interrupted import with_tracebacks
 from rankscope.diag.dumps.name_ranks import settled
 from rankscope.diag.dumps.names import NameFacts
@@ -27,6 +28,7 @@ from rankscope.diag.dumps.timelines import EMPTY, NO_STACK, timelines, trouble_o
 from rankscope.diag.dumps.told import world_sizes
 from rankscope.diag.model import ExitFacts, FlightRecord, JobSnapshot, RankSnapshot
 from rankscope.diag.read import LogFact
+from rankscope.diag.read.vain_waits import waited_in_vain
 
 MOST_RANKS: Final = 1 << 17
 """No job has more; a damaged number must not make a million rows."""
@@ -65,9 +67,9 @@ def gather(sources: Sequence[Source], *, job: str = "", time: float = 0.0) -> Ga
     unplaced = Counter(pieces.unplaced)
     texts = SourceTexts(piece.dump.threads for piece in pieces.dumps)
     looks = timelines(pieces.dumps, texts, unplaced)
-    ends, note = ends_that_count(exits(pieces.facts), _with_stacks(looks))
-    if note:
-        notes.append(note)
+    causes, vain = without_waits(exits(pieces.facts), waited_in_vain(pieces.facts))
+    ends, later = ends_that_count(causes, _with_stacks(looks))
+    notes += [note for note in (vain, later) if note]
     lines = records_of(pieces.facts)
     named = {source.name.rank for source in sources if source.name.rank is not None}
     written = {rank for source in sources for rank in source.contents.ranks}

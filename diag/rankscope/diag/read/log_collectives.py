@@ -106,11 +106,11 @@ class CollectiveReader:
             )
         at, signal = _AT_WORK.search(text), _SIGNAL.search(text)
         last = {word: int(value) for word, value in _LAST.findall(text)}
-        start = at or signal
-        if start is None or not last:
+        found = at or signal
+        if found is None or not last:
             return None
         seq = int(at[1]) if at else -1
-        return self._status(text[start.start() :], seq, last, group, number=number, rank=rank, time=time)
+        return self._status(text[found.start() :], seq, last, group, number=number, rank=rank, time=time)
 
     def _status(
         self,
