@@ -25,6 +25,7 @@ from rankscope.diag.dumps.names import read_name
 from rankscope.diag.dumps.pieces import Source
 from rankscope.diag.model import FrameVariables, ThreadStack
 from rankscope.diag.read import FactKind, StackDump
+from rankscope.diag.read import LogFact, StackDump
 
 
 def test_files_of_one_rank_each_make_one_snapshot_without_a_second() -> None:
@@ -537,3 +538,43 @@ def test_whom_the_agent_names_stays_nameless_where_its_node_is_not_known() -> No
         ends_of(agents_log(FAILED.format("1", 1, 9)), agents_log(FAILED.format("1", 0, 9), name="b.log"))
         == {}
     )
+def behind(channel: str, fact: LogFact) -> LogFact:
+    return replace(fact, channel=channel)
+
+
+SPOKEN = [behind(f"{at}:", a_fact("raised", f"ValueError: {at}")) for at in (0, 2, 3)]
+
+
+@pytest.mark.parametrize("beside", ["rank1.pyspy.txt", "rank1.json", "stack.txt", "nccl_trace_rank_1"])
+def test_prefixes_number_the_lines_of_a_log_whatever_lies_beside_it(beside: str) -> None:
+    dumped = a_record(0, 1, 2, 3) if beside.startswith("nccl") else a_dump(70, *WAITS)
+    found = gathered(a_file("slurm-9.out", *SPOKEN), a_file(beside, dumped))
+    assert [fact.rank for fact in found.facts] == [0, 2, 3]
+    ended = [rank.rank for rank in found.snapshots[-1].ranks if rank.exit is not None]
+    assert ended == [0, 2, 3]
+
+
+def test_each_log_is_read_by_its_own_prefixes() -> None:
+    channels = in_channels("[default0]:", "[default1]:")
+    found = gathered(a_file("n-0/slurm-9.out", *SPOKEN), a_file("n-1/slurm-9.out", *channels))
+    assert [fact.rank for fact in found.facts] == [0, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        behind("0: [rank5]:", a_fact("watchdog_timeout", "x", rank=5)),
+        behind("1:", a_fact("root_failure", "x", rank=11, code=1)),
+    ],
+)
+def test_prefixes_of_nodes_are_no_ranks_where_the_lines_name_others(other: LogFact) -> None:
+    said = [behind(f"{at}:", a_fact("raised", f"ValueError: {at}")) for at in (0, 1)]
+    found = gathered(a_file("slurm-9.out", *said, other), a_file("rank1.txt", a_dump(70, *WAITS)))
+    assert {fact.rank for fact in found.facts if fact.kind == "raised"} == {None}
+
+
+def test_prefixes_of_pods_are_no_ranks_where_the_job_has_more_of_them() -> None:
+    said = [behind(f"worker-{at} |", a_fact("raised", f"ValueError: {at}")) for at in (0, 1)]
+    stacks = [a_file(f"rank{rank}.txt", a_dump(70 + rank, *WAITS)) for rank in range(4)]
+    assert {fact.rank for fact in gathered(a_file("job.log", *said), *stacks).facts} == {None}
+    assert [fact.rank for fact in gathered(a_file("job.log", *said), *stacks[:2]).facts] == [0, 1]

@@ -20,6 +20,7 @@ from rankscope.diag.dumps.interrupted import without_doubles
 from rankscope.diag.dumps.names import NameFacts, are_ranks, natural
 from rankscope.diag.dumps.numbers import numbered_on_nodes
 from rankscope.diag.dumps.pieces import Piece, Pieces, Process, Source, cut, process_of, with_folder_samples
+from rankscope.diag.dumps.speakers import BY_CHANNEL, numbers_before_lines, speakers_placed, with_rank_of_name
 from rankscope.diag.dumps.told import (
     bare_channel,
     is_launcher,
@@ -31,7 +32,6 @@ from rankscope.diag.dumps.told import (
 from rankscope.diag.model import FlightRecord
 from rankscope.diag.read import LogFact, StackDump
 
-_BY_CHANNEL: Final = "ranks are not named: taken from what stands before the lines"
 _ORDERED: Final = "ranks are not named anywhere: numbered in the order of the process numbers"
 _ORDERED_CHANNELS: Final = (
     "ranks are not named anywhere: numbered in the order of what stands before the lines"
@@ -39,20 +39,6 @@ _ORDERED_CHANNELS: Final = (
 _ORDERED_FILES: Final = "ranks are not named anywhere: numbered in the order of the files"
 _LIKE_RANK: Final = re.compile(r"rank[ _.=-]?\d", re.IGNORECASE)
 """A name that seems to tell the rank, and does not (``tp_rank0``, a number that no job has)."""
-_SPEAKERS: Final = frozenset(
-    {
-        "raised",
-        "handled",
-        "interrupted",
-        "left",
-        "connection_closed",
-        "wait_timeout",
-        "watchdog_timeout",
-        "watchdog_status",
-        "watchdog_stuck",
-    }
-)
-"""Facts that a rank says of itself: the log they stand in tells which."""
 
 
 def place(sources: Sequence[Source]) -> Pieces:
@@ -65,7 +51,7 @@ def place(sources: Sequence[Source]) -> Pieces:
     unplaced: Counter[str] = Counter()
     pieces = [piece for at, source in enumerate(sources) for piece in cut(at, source)]
     said = [
-        (at, _with_rank(fact, source.name))
+        (at, with_rank_of_name(fact, source.name))
         for at, source in enumerate(sources)
         for fact in source.contents.facts
     ]
@@ -89,7 +75,10 @@ def place(sources: Sequence[Source]) -> Pieces:
     pieces = [_numbered(piece, by_number) for piece in pieces]
     by_rank = _place_records(records, by_number, notes, unplaced)
     started = _started_by_ranks(pieces)
-    taken = bool(by_rank) or any(fact.rank is not None for _, fact in said)
+    named = {*by_rank, *(fact.rank for _, fact in said if fact.rank is not None)}
+    spoken = numbers_before_lines(
+        said, pieces, sources, named | {piece.rank for piece in pieces if piece.rank is not None}
+    )
     if all(piece.rank is None for piece in pieces):
         others = other_programs(pieces, started)
         for piece in pieces:
@@ -97,8 +86,9 @@ def place(sources: Sequence[Source]) -> Pieces:
                 unplaced[f"stacks of another program than the ranks': {name} ({piece.dump.source})"] += 1
         pieces = [piece for piece in pieces if process_of(piece) not in others]
         started = _started_by_ranks(pieces)
-        pieces = _without_names(pieces, started, notes, taken=taken)
-    facts = _speakers_placed(said, pieces, sources, notes, taken=taken)
+        least = max(spoken.values(), default=-1) + 1
+        pieces = _without_names(pieces, started, notes, taken=bool(named), least=least)
+    facts = speakers_placed(said, pieces, spoken, notes)
     pieces = with_fetching_workers(_find_children(pieces, started), started, notes)
     for piece in pieces:
         if piece.rank is None:
@@ -106,52 +96,6 @@ def place(sources: Sequence[Source]) -> Pieces:
             unplaced[f"stacks of a {what} that is no rank ({piece.dump.source})"] += 1
     placed = without_doubles([piece for piece in pieces if piece.rank is not None])
     return Pieces(tuple(with_folder_samples(placed)), by_rank, tuple(facts), tuple(notes), unplaced)
-
-
-def _speakers_placed(
-    said: Sequence[tuple[int, LogFact]],
-    pieces: Sequence[Piece],
-    sources: Sequence[Source],
-    notes: list[str],
-    *,
-    taken: bool,
-) -> list[LogFact]:
-    """What ranks say of themselves, with the rank of the dumps that stand behind the same prefix.
-
-    Without dumps, the numbers in the prefixes count.
-    """
-    told: dict[tuple[int, str], set[int | None]] = defaultdict(set)
-    for piece in pieces:
-        if channel := bare_channel(piece.dump.channel):
-            told[piece.source, channel].add(piece.rank)
-    known = {key: ranks.copy().pop() for key, ranks in told.items() if len(ranks) == 1}
-    if not pieces and not taken:
-        keys = {
-            (sources[at].name.node or sources[at].shown, channel)
-            for at, fact in said
-            if fact.kind in _SPEAKERS and (channel := bare_channel(fact.channel))
-        }
-        numbers = numbered_on_nodes(keys)
-        if numbers:
-            notes.append(_BY_CHANNEL)
-        known = {
-            (at, channel): rank
-            for at, source in enumerate(sources)
-            for (node, channel), rank in numbers.items()
-            if node == (source.name.node or source.shown)
-        }
-    return [
-        replace(fact, rank=known.get((at, bare_channel(fact.channel))))
-        if fact.rank is None and fact.kind in _SPEAKERS
-        else fact
-        for at, fact in said
-    ]
-
-
-def _with_rank(fact: LogFact, name: NameFacts) -> LogFact:
-    if fact.rank is None and name.rank is not None and fact.kind in _SPEAKERS:
-        return replace(fact, rank=name.rank)
-    return fact
 
 
 def _ranks_of_pids(pieces: Sequence[Piece], facts: Sequence[LogFact]) -> dict[int, int]:
@@ -245,8 +189,19 @@ def _place_records(
     return {rank: tuple(found[rank]) for rank in sorted(found)}
 
 
-def _without_names(pieces: list[Piece], started: list[bool], notes: list[str], *, taken: bool) -> list[Piece]:
-    """Ranks of processes that no name and no prefix tells; ``taken``: other evidence has ranks of its own."""
+def _without_names(
+    pieces: list[Piece], started: list[bool], notes: list[str], *, taken: bool, least: int
+) -> list[Piece]:
+    """Ranks of processes that no name and no prefix tells.
+
+    Args:
+        pieces: all dumps.
+        started: of each, whether a rank started it.
+        notes: told what was assumed.
+        taken: whether other evidence has ranks of its own.
+        least: how many ranks the prefixes of a log tell of; fewer processes are not all of the job, so that
+            their order tells nothing.
+    """
     candidates = [
         piece
         for piece, is_started in zip(pieces, started, strict=True)
@@ -257,8 +212,8 @@ def _without_names(pieces: list[Piece], started: list[bool], notes: list[str], *
     if not number and not taken:
         number = _numbers_of_channels(candidates, processes)
         if number:
-            notes.append(_BY_CHANNEL)
-    if not number and not taken:
+            notes.append(BY_CHANNEL)
+    if not number and not taken and len(processes) >= least:
         note = _in_order(processes, candidates)
         if len(processes) > 1 or any(_LIKE_RANK.search(piece.name.name) for piece in candidates):
             notes.append(note)
