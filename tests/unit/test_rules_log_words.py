@@ -156,3 +156,73 @@ def test_torchs_warning_behind_an_exception_is_no_exit_by_itself() -> None:
     found = of_files(rank0_txt=WAITS.format(10), rank1_txt=WAITS.format(11), train_log=log)
     assert (found.verdict, found.kind, found.culprits) == ("Exited", "dead", (2,))
     assert "rank 2 raised torch.OutOfMemoryError" in found.summary
+NO_ID = (
+    "{kind}: [{rank}] is setting up NCCL communicator and {retrieving} ncclUniqueId from [{of}] via c10d "
+    "key-value store by key '0', but store->get('0') got error: {error}"
+)
+
+
+def no_id(
+    rank: int,
+    *,
+    of: int = 0,
+    error: str = "Socket Timeout",
+    kind: str = "torch.distributed.DistBackendError",
+    retrieving: str = "retrieving",
+) -> str:
+    return NO_ID.format(rank=rank, of=of, error=error, kind=kind, retrieving=retrieving)
+
+
+def raised(prefix: str, text: str) -> list[str]:
+    lines = [
+        "Traceback (most recent call last):",
+        '  File "t.py", line 3, in main',
+        "    dist.barrier()",
+        text,
+    ]
+    return [f"{prefix}{line}" for line in lines]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [f"[rank{rank}]: {no_id(rank)}" for rank in (1, 2, 3)],
+        [no_id(rank) for rank in (1, 2, 3)],
+        [
+            line
+            for rank in (1, 2, 3)
+            for line in raised(
+                f"[rank{rank}]: ",
+                no_id(
+                    rank,
+                    kind="RuntimeError",
+                    retrieving="retreiving",
+                    error="Timeout waiting for key: default_pg/0/0 after 1800000 ms",
+                ),
+            )
+        ],
+        [line for rank in (1, 2, 3) for line in raised(f"[rank{rank}]: ", no_id(rank))],
+        [line for rank in (1, 2, 3) for line in raised(f"{rank}: ", no_id(rank))] + ["0: epoch 1"],
+    ],
+)
+def test_ranks_that_wait_for_the_id_of_a_communicator_name_who_has_not_given_it(lines: list[str]) -> None:
+    diagnosis, _ = of_log(*lines)
+    assert (diagnosis.verdict, diagnosis.kind) == ("RankNonCommHang", "startup")
+    assert (diagnosis.culprits, diagnosis.confidence, diagnosis.rule) == ((0,), "low", "log")
+    assert "rank 0 has not given the id" in diagnosis.summary
+    assert [row.rank for row in diagnosis.ranks if row.role == "victim"] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [f"[rank{rank}]: {no_id(rank - 4)}" for rank in (5, 6, 7)],  # ranks of a group
+        [f"[rank1]: {no_id(1)}", f"[rank2]: {no_id(2, of=3)}"],
+        [f"[rank{rank}]: {no_id(rank, error='Connection reset by peer')}" for rank in (1, 2, 3)],
+        [*raised("[rank0]: ", "ValueError: no such file"), *raised("[rank1]: ", no_id(1))],
+    ],
+)
+def test_who_has_not_given_an_id_is_not_named_where_the_lines_do_not_tell_it(lines: list[str]) -> None:
+    diagnosis, _ = of_log(*lines)
+    assert diagnosis.verdict != "RankNonCommHang"
+    assert diagnosis.kind != "startup"

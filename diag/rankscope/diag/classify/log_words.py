@@ -7,6 +7,7 @@ that stacks, records or ends gave stays, unless that end is only what the missin
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,13 @@ _DEFAULT: Final = "default_pg"
 _WENT_ON: Final = ": no end, steps are logged behind it"
 _PAST: Final = frozenset({"handled", "earlier"})
 _STATUS: Final = frozenset({"watchdog_timeout", "watchdog_status"})
+_NCCL_ID: Final = re.compile(
+    r"\[(\d{1,7})\] is setting up NCCL communicator and retr(?:ie|ei)ving ncclUniqueId from \[(\d{1,7})\]"
+)
+"""torch's words (``ProcessGroupNCCL::broadcastUniqueNCCLID``; until 2.0 spelled the other way): ranks of the
+group in brackets, the one that waits and the one that puts the id into the store."""
+_IN_VAIN: Final = re.compile(r"[Tt]imeout|[Tt]imed out")
+_SIGTERM: Final = -15
 _IN_EXITS: Final = frozenset({"failure", "root_failure", "signalled", "raised"})
 """Kinds whose content the snapshots have as ends; each counts as used."""
 _WORDS: Final[dict[FactKind, str]] = {
@@ -125,18 +133,37 @@ def _may_name(diagnosis: Diagnosis, facts: Sequence[LogFact]) -> bool:
     """Whether nobody is named, or only ranks that ended because a barrier told them of others."""
     if diagnosis.verdict == "Unknown":
         return True
-    if diagnosis.verdict != "Exited" or not diagnosis.culprits:
+    if diagnosis.verdict != "Exited":
         return False
     ends: dict[int, str] = {
         fact.rank: fact.text for fact in facts if fact.rank is not None and fact.kind == "raised"
     }
-    return all(_BARRIER in ends.get(rank, "") for rank in diagnosis.culprits)
+    if diagnosis.culprits and all(_BARRIER in ends.get(rank, "") for rank in diagnosis.culprits):
+        return True
+    return bool(ends) and all(map(_lacks_an_id, (*ends.values(), *_ends_without_words(facts, ends))))
+
+
+def _lacks_an_id(text: str) -> bool:
+    """Whether it tells that a rank waited in vain for the id of a communicator."""
+    return _NCCL_ID.search(text) is not None and _IN_VAIN.search(text) is not None
+
+
+def _ends_without_words(facts: Iterable[LogFact], ends: Mapping[int, str]) -> list[str]:
+    """What launchers say of failures that are told by no exception; a SIGTERM is no failure."""
+    return [
+        fact.text
+        for fact in facts
+        if fact.kind in ("failure", "root_failure")
+        and fact.rank not in ends
+        and not (fact.exit is not None and fact.exit.code == _SIGTERM)
+    ]
 
 
 def _named(facts: Sequence[LogFact], world_size: int) -> _Named | None:
     found = (
         _did_not_come(facts),
         _called_another(facts),
+        _gave_no_id(facts),
         _is_behind(facts),
         _watchdog_is_stuck(facts),
     )
@@ -176,6 +203,34 @@ def _called_another(facts: Sequence[LogFact]) -> _Named | None:
     by = tuple(sorted(accused[ranks[0]]))
     text = f"{name_ranks(by)} say that {name_ranks(ranks)} called another collective than they did"
     return _Named(ranks, text, kind="desync", victims=by)
+
+
+def _gave_no_id(facts: Sequence[LogFact]) -> _Named | None:
+    """The rank that has not put the id of a NCCL communicator into the store, by those who waited for it.
+
+    The numbers are ranks of the group. Where what stands before the lines shows that they are not those of
+    the job, nobody can be named.
+    """
+    sources: set[int] = set()
+    waiting: set[int] = set()
+    for fact in facts:
+        found = _NCCL_ID.search(fact.text) if _lacks_an_id(fact.text) else None
+        if found is None:
+            continue
+        if fact.rank is not None and fact.rank != int(found[1]):
+            return None
+        waiting.add(int(found[1]))
+        sources.add(int(found[2]))
+    if len(sources) != 1 or sources & waiting:
+        return None
+    (source,) = sources
+    witnesses = tuple(sorted(waiting))
+    text = (
+        f"rank {source} has not given the id of a NCCL communicator that {name_ranks(witnesses)}"
+        f" {verb(witnesses, 'waits', 'wait')} for in the store: it has not come to the first collective,"
+        " or has ended"
+    )
+    return _Named((source,), text, kind="startup", victims=witnesses)
 
 
 def _is_behind(facts: Sequence[LogFact]) -> _Named | None:

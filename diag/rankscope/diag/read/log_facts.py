@@ -51,6 +51,7 @@ _WAIT_WORDS: Final = (
     "recvValue",
     "flag on TCPStore",
     "successfully reached monitoredBarrier",
+    "is setting up NCCL communicator",
 )
 _AGENT_WORDS: Final = ("failed (exitcode: ", "closing signal SIG")
 _LEFT_WORDS: Final = (
