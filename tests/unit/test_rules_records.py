@@ -20,6 +20,15 @@ def inside(seq: int = 4, op: str = "all_reduce", **changes: object) -> FlightRec
     return a_record(*steps(seq - 1), call(op, seq, ended=False, **changes))  # type: ignore[arg-type] # test builder
 
 
+def described(record: FlightRecord, name: str, description: str) -> FlightRecord:
+    """The record with another description of one group."""
+    groups = (
+        msgspec.structs.replace(one, description=description) if one.name == name else one
+        for one in record.groups
+    )
+    return msgspec.structs.replace(record, groups=tuple(groups))
+
+
 # ---- row 4: missing ranks ---------------------------------------------------------------------------------
 
 
@@ -112,6 +121,21 @@ def test_only_the_end_of_a_chain_over_known_groups_is_guilty() -> None:
         1: (3,),
         2: (3,),
     }
+
+
+@pytest.mark.parametrize(
+    ("description", "title"),
+    [("DATA_PARALLEL_GROUP", "DATA_PARALLEL_GROUP (7)"), ("mesh_tp", "mesh_tp (7)"), ("7", "7"), ("", "7")],
+)
+def test_a_group_is_named_by_its_description(description: str, title: str) -> None:
+    chain = [in_group("9", (0, 2)), in_group("7", (0, 1)), in_group("8", (2, 3)), a_record(*steps(3))]
+    found = judge_records(*(described(record, "7", description) for record in chain))
+    assert any(f"collective 1 of group {title}, rank 1" in one.fact for one in found.evidence)
+
+
+def test_the_group_of_all_ranks_keeps_its_number() -> None:
+    found = judge_records(inside(), a_record(*steps(3)))
+    assert any("collective 4 of group 0," in one.fact for one in found.evidence)
 
 
 def test_where_no_record_tells_the_members_the_only_rank_that_waits_in_nothing_is_the_end() -> None:

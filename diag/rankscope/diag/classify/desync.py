@@ -13,7 +13,7 @@ from rankscope.diag.classify.blame import Finding, pair_evidence, unseen_phrase
 from rankscope.diag.classify.comparison import parting_evidence
 from rankscope.diag.classify.demands import Signature, describe, differ, signature
 from rankscope.diag.classify.kinds import recorded_location
-from rankscope.diag.classify.records import GroupKey, group_name
+from rankscope.diag.classify.records import GroupKey
 from rankscope.diag.classify.view import JobView
 from rankscope.diag.classify.wording import KIND_WORDS, join, name_ranks
 from rankscope.diag.model import Collective, Confidence, Evidence, Location
@@ -57,7 +57,7 @@ def different_collectives(job: JobView) -> Finding | None:
     if not splits:
         return None
     _, key, split = min(splits, key=lambda one: one[:2])
-    group = f"collective {split.seq} of group {group_name(key)}"
+    group = f"collective {split.seq} of group {job.told.title(key)}"
     sides = [f"{name_ranks(side)} called {describe(split.calls[side[0]])}" for side in split.sides]
     waiting = [
         view.rank

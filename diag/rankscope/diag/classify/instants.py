@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from rankscope.diag.classify.blame import Finding, calls, pair_evidence, unseen_phrase
 from rankscope.diag.classify.demands import TOGETHER
-from rankscope.diag.classify.records import GroupKey, Standing, group_name
+from rankscope.diag.classify.records import GroupKey, Standing
 from rankscope.diag.classify.view import JobView
 from rankscope.diag.classify.wording import join, name_ranks, verb, wait_phrase
 from rankscope.diag.model import Evidence
@@ -54,7 +54,7 @@ def _ahead(job: JobView, key: GroupKey, members: Mapping[int, Standing]) -> str:
     between = (called[seq].op for seq in range(entered + 1, ended + 1) if seq in called)
     if not any(op in TOGETHER for op in between):
         return ""
-    where = f"group {group_name(key)}"
+    where = f"group {job.told.title(key)}"
     return f"rank {first} has ended collective {ended} of {where}, rank {last} has called {entered} of them"
 
 
@@ -71,5 +71,5 @@ def _left_behind(job: JobView, key: GroupKey) -> str:
         if any(call.is_started is not None for call in open_calls):
             continue
         inside = f"{name_ranks(one.waiting)} {verb(one.waiting, 'is', 'are')} in collective {one.seq}"
-        return f"{inside} of group {group_name(key)}, {name_ranks(one.done)} ended it"
+        return f"{inside} of group {job.told.title(key)}, {name_ranks(one.done)} ended it"
     return ""

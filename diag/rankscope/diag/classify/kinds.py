@@ -20,6 +20,7 @@ from rankscope.diag.classify.position import (
     source_of,
 )
 from rankscope.diag.classify.records import last_call
+from rankscope.diag.classify.records import last_call, recorded_title
 from rankscope.diag.merge.groups import main_thread
 from rankscope.diag.merge.normalise import show_frame, shown_function
 from rankscope.diag.model import Collective, Evidence, Frame, Kind, Location, RankSnapshot
@@ -110,7 +111,7 @@ def _recorded_cause(rank: RankSnapshot, kind: Kind, catalogue: Catalogue) -> Cau
     frame = _recorded_frame(last, catalogue)
     at = f" at {show_frame(frame)}" if frame else ""
     where = f"{last.op}{at}" if not last.is_completed else f"the code after {last.op}{at}"
-    which = f"{last.op}, number {last.seq} of group {last.group or '?'}"
+    which = f"{last.op}, number {last.seq} of group {recorded_title(rank.record, last.group)}"
     state = "has ended" if last.is_completed else "has not ended"
     fact = Evidence("flight record", f"its last operation is {which}; it {state}", rank.rank)
     return Cause(kind, where, _location(frame, frame.source if frame else None, rank.rank), (fact,))

@@ -54,6 +54,7 @@ class Told:
         groups: where each member stands, by group. A member that told of none of its collectives is at -1.
         entries: the recorded collectives of each rank, by group and number, of the newest group of that name.
         ranks: ranks that told anything at all.
+        descriptions: what the program calls a group (``DATA_PARALLEL_GROUP``), where a record tells it.
     """
 
     groups: Mapping[GroupKey, Mapping[int, Standing]] = field(
@@ -63,6 +64,11 @@ class Told:
         default_factory=dict[GroupKey, Mapping[int, Mapping[int, Collective]]]
     )
     ranks: frozenset[int] = frozenset()
+    descriptions: Mapping[GroupKey, str] = field(default_factory=dict[GroupKey, str])
+
+    def title(self, key: GroupKey) -> str:
+        """The group as a sentence names it."""
+        return _title(key[0], self.descriptions.get(key, ""))
 
 
 def members_hash(ranks: Iterable[int]) -> int:
@@ -84,11 +90,14 @@ def read_groups(ranks: Iterable[RankSnapshot], *, world_size: int) -> Told:
     groups: dict[GroupKey, dict[int, Standing]] = {}
     entries: dict[GroupKey, dict[int, Mapping[int, Collective]]] = {}
     lost: set[tuple[GroupKey, int]] = set()
+    descriptions: dict[GroupKey, str] = {}
     for rank in ranks:
         recorded = _recorded(rank.record) if rank.record is not None else {}
         uncounted: set[GroupKey] = set()
         for name, one in recorded.items():
             key = names.key(name, one.members, rank.rank)
+            if one.description:
+                descriptions[key] = one.description
             if one.counts_peers:
                 uncounted.add(key)
             if one.is_lost:
@@ -106,7 +115,7 @@ def read_groups(ranks: Iterable[RankSnapshot], *, world_size: int) -> Told:
                 groups[key][rank.rank] = on_page
     _add_members_that_called_nothing(groups, ranks, names, world_size, lost=lost)
     told = frozenset(rank.rank for rank in ranks if rank.record is not None or _page(rank))
-    return Told(_sized(groups, everyone_told=len(told) >= world_size), entries, told)
+    return Told(_sized(groups, everyone_told=len(told) >= world_size), entries, told, descriptions)
 
 
 def last_call(record: FlightRecord | None) -> Collective | None:
@@ -142,8 +151,24 @@ def open_call(record: FlightRecord | None) -> Collective | None:
     return newest or other
 
 
+def recorded_title(record: FlightRecord | None, name: str) -> str:
+    """A group of one record as a sentence names it."""
+    groups = record.groups if record is not None else ()
+    return _title(name, next((_told_description(one) for one in groups if one.name == name), ""))
+
+
+def _title(name: str, description: str) -> str:
+    """By its description, and by its name: many groups share a description."""
+    return f"{description} ({name or '?'})" if description else name or "?"
+
+
+def _told_description(group: RecordedGroup) -> str:
+    """What tells it from others: not that of the group of all ranks, nor one that repeats the name."""
+    return "" if group.description in (_DEFAULT_GROUP, group.name) else group.description
+
+
 def group_name(key: GroupKey) -> str:
-    """The group as a sentence names it."""
+    """Torch's name of the group."""
     return key[0] or "?"
 
 
@@ -164,6 +189,10 @@ class _Recorded:
     @property
     def members(self) -> tuple[int, ...]:
         return self.status.members if self.status else ()
+
+    @property
+    def description(self) -> str:
+        return _told_description(self.status) if self.status else ""
 
     def add(self, entry: Collective) -> None:
         if entry.seq < self.newest:

@@ -12,7 +12,7 @@ from rankscope.diag.classify.blame import Finding
 from rankscope.diag.classify.kinds import recorded_location
 from rankscope.diag.classify.lateness import late_fact, latest_rank
 from rankscope.diag.classify.pace import RankLooks, all_looks, rank_looks, share_evidence
-from rankscope.diag.classify.records import group_name, last_call
+from rankscope.diag.classify.records import last_call
 from rankscope.diag.classify.slow_alike import common_cause
 from rankscope.diag.classify.slow_link import slow_link
 from rankscope.diag.classify.slow_rank import slow_rank
@@ -69,7 +69,7 @@ def straggler(job: JobView) -> Finding | None:
         rule="S1",
         summary=join(
             f"rank {late.rank} is late: it keeps {name_ranks(victims)} waiting for {1000 * late.gap:.0f} ms"
-            f" in {late.times} of {late.of} collectives of group {group_name(late.key)},"
+            f" in {late.times} of {late.of} collectives of group {job.told.title(late.key)},"
             f" {100 * late.share:.0f} % of the time; no rank hangs",
         ),
         culprits=(late.rank,),

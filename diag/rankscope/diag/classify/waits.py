@@ -21,7 +21,8 @@ class OpenCollective:
     """A collective that somebody is blocked in.
 
     Attributes:
-        group: torch's name of the process group; key the group itself.
+        key: the group.
+        group: the group as a sentence names it.
         seq: its sequence number.
         waiting: members that are blocked in it.
         absent: members that have not entered it.
@@ -30,17 +31,13 @@ class OpenCollective:
     """
 
     key: GroupKey
+    group: str
     seq: int
     waiting: tuple[int, ...]
     absent: tuple[int, ...]
     done: tuple[int, ...]
     complete: bool
     sized: bool = True
-
-    @property
-    def group(self) -> str:
-        """The group as a sentence names it."""
-        return group_name(self.key)
 
     def may_await(self, rank: int) -> bool:
         """Whether it may lack a rank: a member that did not complete it, or one of unknown numbers."""
@@ -129,7 +126,7 @@ def read_waits(
     found = [
         one
         for key in sorted(told.groups)
-        for one in _open(key, told.groups[key])
+        for one in _open(key, told.title(key), told.groups[key])
         if not ended.issuperset(one.waiting)
     ]
     edges: dict[int, frozenset[int]] = {}
@@ -235,7 +232,7 @@ def _standings(rank: RankSnapshot) -> dict[GroupKey, Standing]:
     return {key: members[rank.rank] for key, members in told.groups.items() if rank.rank in members}
 
 
-def _open(key: GroupKey, members: Mapping[int, Standing]) -> list[OpenCollective]:
+def _open(key: GroupKey, title: str, members: Mapping[int, Standing]) -> list[OpenCollective]:
     """What members of one group are blocked in, by number."""
     blocked: dict[int, list[int]] = {}
     for rank, one in members.items():
@@ -245,6 +242,7 @@ def _open(key: GroupKey, members: Mapping[int, Standing]) -> list[OpenCollective
     return [
         OpenCollective(
             key=key,
+            group=title,
             seq=seq,
             waiting=tuple(sorted(blocked[seq])),
             absent=tuple(sorted(rank for rank, one in members.items() if one.enqueued < seq)),
