@@ -487,3 +487,40 @@ def test_entries_keep_the_order_of_the_record() -> None:
     entries: tuple[Collective, ...] = real("straggler", 2).entries
     assert [one.seq for one in entries] == sorted(one.seq for one in entries)
     assert all(one.created_ns for one in entries)
+
+
+@pytest.mark.parametrize("head", [(), ("pg_status",), ("pg_config", "pg_status")])
+def test_a_json_record_that_was_cut_off_tells_the_last_call_only_where_its_status_stands_before(
+    head: tuple[str, ...],
+) -> None:
+    """Torch sorts the keys, so that the status stands behind the entries; others write them as they come."""
+    whole = nccl(*({"collective_seq_id": seq} for seq in range(1, 5)))
+    rest = {key: value for key, value in whole.items() if key not in head}
+    text = json.dumps({**{key: whole[key] for key in head}, "entries": rest.pop("entries"), **rest})
+    at = text.index('"collective_seq_id": 3')
+    record, problems = parse_record(text[:at].encode())
+    assert record is not None
+    assert problems
+    assert (record.is_cut, [one.seq for one in record.entries]) == (True, [1, 2])
+    group = next(one for one in record.groups if one.name == "0")
+    assert (group.enqueued, group.completed) == ((4, 2) if head else (-1, -1))
+    assert group.members == ((0, 1, 2, 3) if "pg_config" in head else ())
+
+
+def test_a_record_that_was_cut_off_behind_its_entries_tells_the_last_call() -> None:
+    document = {"entries": nccl({"collective_seq_id": 1})["entries"], "pg_config": NCCL["pg_config"]}
+    record, problems = parse_record(json.dumps(document).encode()[:-9])
+    assert record is not None
+    assert problems
+    assert (record.is_cut, record.is_whole, record.groups[0].enqueued) == (False, False, 1)
+
+
+@pytest.mark.parametrize("part", [0.3, 0.6, 0.9])
+def test_a_pickle_that_was_cut_off_in_its_entries_says_so(part: float) -> None:
+    entries = ({"collective_seq_id": seq} for seq in range(1, 90))
+    data = pickle.dumps(nccl(*entries, pg_status={0: {"last_enqueued_collective": 99}}), 2)
+    begin = data.index(b"record_id")
+    record, _ = parse_record(data[: begin + int(part * (len(data) - begin))])
+    assert record is not None
+    assert record.is_cut
+    assert record.groups[0].enqueued == 99

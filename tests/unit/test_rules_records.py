@@ -60,6 +60,25 @@ def test_a_rank_without_a_record_makes_the_answer_less_sure() -> None:
     assert (found.culprits, found.confidence) == ((1,), "low")
 
 
+def cut_off(*calls: Collective) -> FlightRecord:
+    """A record whose newest entries are missing, and of which no status is known."""
+    return msgspec.structs.replace(a_record(*calls, status={}, whole=False), is_cut=True)
+
+
+@pytest.mark.parametrize("read", [0, 1, 20])
+def test_a_rank_whose_record_was_cut_off_may_be_anywhere(read: int) -> None:
+    found = judge_records(inside(31), cut_off(*steps(read)), a_record(*steps(30)), inside(31))
+    assert (found.verdict, found.culprits, found.confidence) == ("RankNonCommHang", (2,), "low")
+    assert "rank 1 could not be observed" in found.summary
+    alone = judge_records(inside(31), cut_off(*steps(read)), inside(31))
+    assert (alone.verdict, alone.culprits) == ("Unknown", ())
+
+
+def test_a_message_to_a_rank_whose_record_was_cut_off_may_have_come() -> None:
+    found = judge_records(a_record(peer_call("recv", 1)), cut_off(peer_call("send", 0, seq=7, ended=True)))
+    assert (found.verdict, found.culprits) == ("Unknown", ())
+
+
 def test_all_entered_and_none_left_is_not_called_a_hang_from_one_look() -> None:
     found = judge_records(inside(), inside())
     assert (found.verdict, found.culprits) == ("Unknown", ())

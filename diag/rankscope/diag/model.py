@@ -261,6 +261,8 @@ class FlightRecord(msgspec.Struct, frozen=True, gc=False):
             than the first entry is unknown, not missing (the ring wrapped, or older entries were left out).
         version: as written, ``""`` when the record did not come from a dump (a watchdog's log line).
         rank: the rank that the record itself names, ``None`` when it does not.
+        is_cut: whether its newest entries are missing, because its file ended inside of them: what the rank
+            called last is unknown.
     """
 
     groups: tuple[RecordedGroup, ...] = ()
@@ -268,6 +270,7 @@ class FlightRecord(msgspec.Struct, frozen=True, gc=False):
     is_whole: bool = False
     version: str = ""
     rank: int | None = None
+    is_cut: bool = False
 
     @property
     def is_of_log(self) -> bool:

@@ -57,6 +57,7 @@ def recorded_peers(ranks: Iterable[RankSnapshot]) -> dict[int, frozenset[int]]:
             for call, count in _open_calls(record)
             if call.peer != rank
             and call.peer in records
+            and not records[call.peer].is_cut
             and not _came(records[call.peer], call, rank, count=count if record.is_whole else 0)
         )
         if peers:

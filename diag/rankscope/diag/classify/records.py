@@ -53,7 +53,7 @@ class Told:
     Attributes:
         groups: where each member stands, by group. A member that told of none of its collectives is at -1.
         entries: the recorded collectives of each rank, by group and number, of the newest group of that name.
-        ranks: ranks that told anything at all.
+        ranks: ranks that told where they stand; not those whose record was cut off before it did.
         descriptions: what the program calls a group (``DATA_PARALLEL_GROUP``), where a record tells it.
     """
 
@@ -114,7 +114,12 @@ def read_groups(ranks: Iterable[RankSnapshot], *, world_size: int) -> Told:
             if known is None or not beat_is_stale(rank):
                 groups[key][rank.rank] = on_page
     _add_members_that_called_nothing(groups, ranks, names, world_size, lost=lost)
-    told = frozenset(rank.rank for rank in ranks if rank.record is not None or _page(rank))
+    placed = {rank for members in groups.values() for rank in members} - {rank for _, rank in lost}
+    told = frozenset(
+        rank.rank
+        for rank in ranks
+        if _page(rank) or (rank.record is not None and (not rank.record.is_cut or rank.rank in placed))
+    )
     return Told(_sized(groups, everyone_told=len(told) >= world_size), entries, told, descriptions)
 
 
@@ -237,7 +242,7 @@ def _recorded(record: FlightRecord) -> dict[str, _Recorded]:
         of_line = record.is_of_log and name not in called
         counted = one.status is not None and (one.status.enqueued >= 0 or of_line)
         known = record.is_whole if one.counts_peers else counted or tells_all
-        one.is_lost = not (one.entries or known)
+        one.is_lost = not (counted and not one.counts_peers if record.is_cut else one.entries or known)
     return found
 
 

@@ -227,12 +227,14 @@ class JobView:
     def unseen(self) -> tuple[int, ...]:
         """Ranks without a stack that nothing else explains: neither gone nor frozen.
 
-        Where there are flight records only, ranks without one.
+        Where there are flight records only, ranks without one that tells where they stand.
         """
         stacks = any(view.seen for view in self.ranks)
         known = {view.rank for view in self.ranks if view.seen or view.gone or view.frozen}
         if not stacks:
-            known |= {view.rank for view in self.ranks if view.latest.record is not None}
+            recorded = [view for view in self.ranks if view.latest.record is not None]
+            cut = {view.rank for view in recorded if view.latest.record and view.latest.record.is_cut}
+            known |= {view.rank for view in recorded} - (cut - self.told.ranks)
         return tuple(rank for rank in range(self.latest.world_size) if rank not in known)
 
     def of(self, ranks: Iterable[int]) -> tuple[RankView, ...]:

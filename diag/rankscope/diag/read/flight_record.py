@@ -12,6 +12,7 @@ files: who calls it finds the rank in a file's name when the record does not nam
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import json
@@ -43,6 +44,7 @@ _LAST_FIELDS: Final = frozenset({"state", "retired", "is_p2p"})  # of an entry; 
 _DEFAULT: Final = "default_pg"
 _STACKS: Final = 256  # newest entries of which the stack is kept in any case: most of the time goes there
 _ENTRIES: Final = re.compile(r'"entries"\s*:\s*\[')
+_PARTS: Final = re.compile(r'"(pg_config|pg_status|version|rank)"\s*:\s*')
 _JSON_FLAWS: Final = (msgspec.MsgspecError, RecursionError, ValueError)
 
 
@@ -76,35 +78,36 @@ def parse_record(data: bytes) -> tuple[FlightRecord | None, tuple[str, ...]]:
     """
     text = data.lstrip(b"\xef\xbb\xbf \t\r\n")
     if text[:1] in {b"{", b"["}:
-        document, problems = _from_json(text)
+        document, problems, is_cut = _from_json(text)
     else:
         loaded = load_plain(data)
         document, problems = loaded.value, [loaded.problem] if loaded.problem else []
+        is_cut = bool(problems)
     if isinstance(document, list) and any(isinstance(one, dict) for one in document):
         document = {"entries": document}  # torch 2.2 wrote the bare list
     if not isinstance(document, dict) or not (document.keys() & {"entries", "pg_config", "pg_status"}):
         return None, tuple(f"flight record: {one}" for one in problems or ["nothing of a record in it"])
-    record = _record(document, problems, is_cut=bool(problems))
+    record = _record(document, problems, is_cut=is_cut)
     return record, tuple(f"flight record: {one}" for one in problems)
 
 
-def _from_json(text: bytes) -> tuple[object, list[str]]:
+def _from_json(text: bytes) -> tuple[object, list[str], bool]:
+    """The document, what is wrong with it, and whether its newest entries are missing."""
     try:
-        return msgspec.json.decode(text), []
+        return msgspec.json.decode(text), [], False
     except _JSON_FLAWS:
         pass
     clean = text.decode("utf-8", "replace")
     try:
-        return json.JSONDecoder().raw_decode(clean)[0], []  # a file with something behind the record
+        return json.JSONDecoder().raw_decode(clean)[0], [], False  # a file with something behind the record
     except _JSON_FLAWS as error:
-        entries = _whole_entries(clean)
-        return ({"entries": entries} if entries else None), [
-            f"not whole ({' '.join(str(error).split())[:100]})"
-        ]
+        entries, is_cut = _whole_entries(clean)
+        document = {**_parts_before_entries(clean), "entries": entries} if entries else None
+        return document, [f"not whole ({' '.join(str(error).split())[:100]})"], is_cut
 
 
-def _whole_entries(text: str) -> list[object]:
-    """The entries at the head of a record that was cut off; its other parts stand behind them in JSON."""
+def _whole_entries(text: str) -> tuple[list[object], bool]:
+    """The entries at the head of a record that was cut off, and whether others are missing behind them."""
     found = _ENTRIES.search(text)
     decoder, entries = json.JSONDecoder(), list[object]()
     at = found.end() if found else len(text)
@@ -114,9 +117,20 @@ def _whole_entries(text: str) -> list[object]:
         except _JSON_FLAWS:
             break
         entries.append(entry)
-        if text[at : at + 20].lstrip()[:1] != ",":
-            break
-    return entries
+        after = text[at : at + 20].lstrip()[:1]
+        if after != ",":
+            return entries, after != "]"
+    return entries, True
+
+
+def _parts_before_entries(text: str) -> dict[str, object]:
+    """What stands before the entries of a record that was cut off: nothing as torch writes JSON, by name."""
+    found = _ENTRIES.search(text)
+    head, decoder, parts = text[: found.start() if found else 0], json.JSONDecoder(), dict[str, object]()
+    for match in _PARTS.finditer(head):
+        with contextlib.suppress(*_JSON_FLAWS):
+            parts.setdefault(match[1], decoder.raw_decode(head, match.end())[0])
+    return parts
 
 
 class _Config(NamedTuple):
@@ -128,11 +142,11 @@ class _Config(NamedTuple):
 
 
 def _record(document: Plain, problems: list[str], *, is_cut: bool) -> FlightRecord:
-    rows = document.get("entries") or []
+    rows, is_torn = document.get("entries") or [], bool(problems)
     if not isinstance(rows, list):
         problems.append("its entries are no list")
-        rows, is_cut = [], True
-    if is_cut:
+        rows, is_torn = [], True
+    if is_torn:
         rows = _without_torn(rows)
     config = _config(document.get("pg_config"))
     statuses = _status(document.get("pg_status"))
@@ -145,16 +159,17 @@ def _record(document: Plain, problems: list[str], *, is_cut: bool) -> FlightReco
     ]
     if len(found) < len(rows):
         problems.append(f"{len(rows) - len(found)} of {len(rows)} entries not understood")
-    is_whole = not is_cut and len(found) == len(rows) and _is_whole(rows, has_status=bool(statuses))
+    is_whole = not is_torn and len(found) == len(rows) and _is_whole(rows, has_status=bool(statuses))
     if has_groups(found, reader.ops):
         found = settle_groups(found, is_whole=is_whole)
     version = document.get("version", "")
     return FlightRecord(
-        groups=_groups(found, config, statuses),
+        groups=_groups(found, config, statuses, is_cut=is_cut),
         entries=tuple(entry for _, entry in found),
         is_whole=is_whole,
         version=version[:20] if isinstance(version, str) else "",
         rank=_own_rank(document, reader.own_ranks),
+        is_cut=is_cut,
     )
 
 
@@ -222,9 +237,12 @@ def _status(value: object) -> dict[int, _Status]:
 
 
 def _groups(
-    rows: list[tuple[Plain, Collective]], config: _Config, statuses: dict[int, _Status]
+    rows: list[tuple[Plain, Collective]], config: _Config, statuses: dict[int, _Status], *, is_cut: bool
 ) -> tuple[RecordedGroup, ...]:
-    """One group for each that has entries, then those that only the status or the configuration has."""
+    """One group for each that has entries, then those that only the status or the configuration has.
+
+    What the entries say of the last call is the last word only where none behind them was cut off.
+    """
     seen: dict[tuple[object, str], tuple[str, int, int]] = {}
     for row, entry in rows:
         key = (_pg_id(row), entry.group)
@@ -239,8 +257,9 @@ def _groups(
         members = config.members.get(name, ())
         if not members and description == _DEFAULT:
             members = tuple(config.nameless)
-        last = status or _Status(called, -1, ended)
-        enqueued = max(last.enqueued, called)  # NCCL counts a collective as enqueued when its call returns
+        last = status or (_Status() if is_cut else _Status(called, -1, ended))
+        # NCCL counts a collective as enqueued when its call returns.
+        enqueued = max(last.enqueued, called) if status or not is_cut else -1
         groups.append(RecordedGroup(name, description, members, enqueued, last.started, last.completed))
     with_entries = {pg_id for pg_id, _ in seen}
     groups += [
