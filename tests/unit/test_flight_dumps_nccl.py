@@ -339,7 +339,7 @@ def test_a_dump_that_is_missing_may_be_the_culprit_s() -> None:
 
     found = judge_records(*dumps(write, ranks=(0, 1, 3)))
     assert (found.verdict, found.culprits) == ("Unknown", ())
-    assert "rank 2 could not be observed" in found.summary
+    assert "the waits end at rank 2, which could not be observed" in found.summary
 
 
 # ---- sends and receives ----------------------------------------------------------------------------------

@@ -52,7 +52,9 @@ def test_a_rank_that_never_called_anything_has_not_entered() -> None:
 def test_a_rank_without_a_record_may_be_the_one() -> None:
     found = judge_records(inside(), inside(), None)
     assert (found.verdict, found.culprits) == ("Unknown", ())
-    assert "rank 2 could not be observed: it may be waited for" in found.summary
+    assert found.summary.endswith("the waits end at rank 2, which could not be observed: it may wait too")
+    assert found.would_change == "a stack or a flight record of rank 2"
+    assert {one.rank: one.waits_for for one in found.ranks} == {0: (2,), 1: (2,), 2: ()}
 
 
 def test_a_rank_without_a_record_makes_the_answer_less_sure() -> None:
@@ -166,6 +168,28 @@ def test_where_no_record_tells_the_members_the_only_rank_that_waits_in_nothing_i
 def test_many_ranks_that_wait_in_nothing_end_no_chain() -> None:
     found = judge_records(in_group("3"), in_group("1"), *[a_record(*steps(3))] * 3)
     assert (found.verdict, found.culprits) == ("Unknown", ())
+
+
+@pytest.mark.parametrize("last", [(3,), (3, 4), (5, 3, 4)])
+def test_a_chain_over_known_groups_ends_at_members_without_a_record(last: tuple[int, ...]) -> None:
+    """Rank 2 waits in a group of which one or more others have no record."""
+    chain = [in_group("9", (0, 2)), in_group("7", (0, 1)), in_group("8", (2, *last))]
+    found = judge_records(*chain, *[None] * len(last))
+    assert (found.verdict, found.culprits, found.confidence) == ("Unknown", (), "low")
+    named = "rank 3" if len(last) == 1 else f"ranks 3-{2 + len(last)}"
+    assert f"the waits end at {named}, which could not be observed" in found.summary
+    assert any(f"nothing is known of {named} of group" in one.fact for one in found.evidence)
+    assert found.ranks[1].waits_for == tuple(sorted(last))
+
+
+def test_a_rank_without_a_record_outside_of_all_groups_that_wait_is_not_where_they_end() -> None:
+    pair = in_group("7", (0, 1))
+    assert "the waits end" not in judge_records(pair, pair, None).summary
+
+
+def test_a_message_may_end_at_a_rank_without_a_record() -> None:
+    found = judge_records(a_record(peer_call("recv", 1)), a_record(peer_call("recv", 2)), None)
+    assert "the waits end at rank 2, which could not be observed" in found.summary
 
 
 def test_a_rank_that_told_nothing_may_be_where_the_chain_ends() -> None:

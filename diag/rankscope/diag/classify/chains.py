@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from rankscope.diag.classify.blame import Finding, blame, calls, victim_evidence
 from rankscope.diag.classify.comparison import known_groups, site
-from rankscope.diag.classify.graph import graph_evidence, order_deadlock, peer_evidence
+from rankscope.diag.classify.graph import graph_evidence, order_deadlock, peer_evidence, seq_evidence
 from rankscope.diag.classify.view import JobView, waiting_ranks
 from rankscope.diag.classify.waits import Waits
 from rankscope.diag.classify.wording import join, name_ranks, verb, wait_phrase
@@ -48,6 +48,38 @@ def awaited_peers(job: JobView) -> Finding | None:
     found = blame(job, away, victims, rule="4", evidence=graph_evidence(job, waits), numbered=False)
     ends = waits.ends()
     return replace(found, victims={view.rank: ends[view.rank] for view in victims})
+
+
+def awaited_unseen(job: JobView) -> Finding | None:
+    """Row 4. By records alone, all chains of waits end at ranks of which there is none."""
+    if not job.unseen or job.entered_new or any(view.seen or view.gone for view in job.ranks):
+        return None
+    unseen = frozenset(job.unseen)
+    to_unseen = _waits_for_unseen(job, unseen)
+    edges = {
+        rank: job.waits.edges.get(rank, frozenset())
+        | job.peers.get(rank, frozenset())
+        | to_unseen.get(rank, frozenset())
+        for rank in {*job.waits.edges, *job.peers, *to_unseen}
+    }
+    waits = Waits(edges=edges)
+    ends = waits.sinks()
+    if not ends or not unseen.issuperset(ends) or waits.circle():
+        return None
+    return _unseen_end(job, list(ends))
+
+
+def _waits_for_unseen(job: JobView, unseen: frozenset[int]) -> dict[int, frozenset[int]]:
+    """Ranks that wait for others of which nothing is known: members of their group, peers of a message."""
+    found: dict[int, frozenset[int]] = {}
+    for one in job.waits.open:
+        for rank in one.waiting if one.silent else ():
+            found[rank] = found.get(rank, frozenset()) | unseen.intersection(one.silent)
+    for view in job.ranks:
+        call = view.inside
+        if call is not None and call.is_p2p and call.peer in unseen:
+            found[view.rank] = found.get(view.rank, frozenset()) | {call.peer}
+    return {rank: targets for rank, targets in found.items() if targets}
 
 
 def _by_elimination(job: JobView) -> dict[int, frozenset[int]]:
@@ -91,7 +123,7 @@ def _all_end_here(job: JobView, waits: Waits) -> bool:
 
 def _unseen_end(job: JobView, unseen: list[int]) -> Finding:
     """The chain ends where nobody could look: it may be the culprit, or wait itself."""
-    waiting = waiting_ranks(job) or list(job.of(job.peers))
+    waiting = waiting_ranks(job) or [view for view in job.ranks if view.waits]
     return Finding(
         verdict="Unknown",
         kind="none",
@@ -105,5 +137,23 @@ def _unseen_end(job: JobView, unseen: list[int]) -> Finding:
         ),
         culprits=tuple(unseen),
         victims=dict.fromkeys((view.rank for view in waiting), tuple(unseen)),
-        evidence=(*victim_evidence(waiting), *peer_evidence(job)),
+        evidence=(
+            *victim_evidence(waiting),
+            *seq_evidence(job),
+            *_silent_evidence(job),
+            *peer_evidence(job),
+        ),
     )
+
+
+def _silent_evidence(job: JobView) -> list[Evidence]:
+    """One line for each open collective of whose members some told nothing."""
+    return [
+        Evidence(
+            "flight record",
+            f"nothing is known of {name_ranks(one.silent)} of group {one.group},"
+            f" {name_ranks(one.waiting)} {verb(one.waiting, 'waits', 'wait')} in its collective {one.seq}",
+        )
+        for one in job.waits.open
+        if one.silent
+    ]

@@ -34,7 +34,8 @@ def would_change(job: JobView, found: Finding) -> str:
 def _missing(job: JobView, found: Finding) -> str:
     """An answer that is not known changes with what is missing for it."""
     if job.unseen:
-        return f"a stack of {name_ranks(job.unseen)}"
+        stack = "a stack" if any(view.seen for view in job.ranks) else "a stack or a flight record"
+        return f"{stack} of {name_ranks(job.unseen)}"
     if not job.paired:
         return "a second look some seconds later: one shows no movement"
     if found.culprits:

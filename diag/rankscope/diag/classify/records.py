@@ -55,6 +55,7 @@ class Told:
         entries: the recorded collectives of each rank, by group and number, of the newest group of that name.
         ranks: ranks that told where they stand; not those whose record was cut off before it did.
         descriptions: what the program calls a group (``DATA_PARALLEL_GROUP``), where a record tells it.
+        members: every member of a group, where a record tells them.
     """
 
     groups: Mapping[GroupKey, Mapping[int, Standing]] = field(
@@ -65,6 +66,7 @@ class Told:
     )
     ranks: frozenset[int] = frozenset()
     descriptions: Mapping[GroupKey, str] = field(default_factory=dict[GroupKey, str])
+    members: Mapping[GroupKey, frozenset[int]] = field(default_factory=dict[GroupKey, frozenset[int]])
 
     def title(self, key: GroupKey) -> str:
         """The group as a sentence names it."""
@@ -120,7 +122,8 @@ def read_groups(ranks: Iterable[RankSnapshot], *, world_size: int) -> Told:
         for rank in ranks
         if _page(rank) or (rank.record is not None and (not rank.record.is_cut or rank.rank in placed))
     )
-    return Told(_sized(groups, everyone_told=len(told) >= world_size), entries, told, descriptions)
+    members = {key: everyone for key in groups if (everyone := names.members(key, world_size))}
+    return Told(_sized(groups, everyone_told=len(told) >= world_size), entries, told, descriptions, members)
 
 
 def last_call(record: FlightRecord | None) -> Collective | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from rankscope.diag.classify.blame import Finding, calls, pair_evidence, unseen_phrase, victim_evidence
-from rankscope.diag.classify.chains import awaited_peers
+from rankscope.diag.classify.chains import awaited_peers, awaited_unseen
 from rankscope.diag.classify.desync import different_collectives
 from rankscope.diag.classify.endings import process_gone
 from rankscope.diag.classify.frozen import all_stopped, frozen_ranks
@@ -46,6 +46,7 @@ RULES: Final[tuple[Rule, ...]] = (
     entered_not_finished,
     still_moving,
     awaited_peers,
+    awaited_unseen,
     start_up,
     off_communication,
     different_calls,

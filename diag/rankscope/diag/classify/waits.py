@@ -28,6 +28,7 @@ class OpenCollective:
         absent: members that have not entered it.
         done: members that completed it.
         complete: whether every member of the group was seen; sized whether their number is known.
+        silent: members that told nothing of the group, where the members are known.
     """
 
     key: GroupKey
@@ -38,6 +39,7 @@ class OpenCollective:
     done: tuple[int, ...]
     complete: bool
     sized: bool = True
+    silent: tuple[int, ...] = ()
 
     def may_await(self, rank: int) -> bool:
         """Whether it may lack a rank: a member that did not complete it, or one of unknown numbers."""
@@ -124,10 +126,7 @@ def read_waits(
     """
     ended = frozenset(gone)
     found = [
-        one
-        for key in sorted(told.groups)
-        for one in _open(key, told.title(key), told.groups[key])
-        if not ended.issuperset(one.waiting)
+        one for key in sorted(told.groups) for one in _open(key, told) if not ended.issuperset(one.waiting)
     ]
     edges: dict[int, frozenset[int]] = {}
     for one in found:
@@ -232,23 +231,26 @@ def _standings(rank: RankSnapshot) -> dict[GroupKey, Standing]:
     return {key: members[rank.rank] for key, members in told.groups.items() if rank.rank in members}
 
 
-def _open(key: GroupKey, title: str, members: Mapping[int, Standing]) -> list[OpenCollective]:
+def _open(key: GroupKey, told: Told) -> list[OpenCollective]:
     """What members of one group are blocked in, by number."""
+    members = told.groups[key]
     blocked: dict[int, list[int]] = {}
     for rank, one in members.items():
         if one.blocked_at is not None:
             blocked.setdefault(one.blocked_at, []).append(rank)
     size = max((one.size for one in members.values()), default=0)
+    silent = tuple(sorted(told.members.get(key, frozenset()).difference(members))) if blocked else ()
     return [
         OpenCollective(
             key=key,
-            group=title,
+            group=told.title(key),
             seq=seq,
             waiting=tuple(sorted(blocked[seq])),
             absent=tuple(sorted(rank for rank, one in members.items() if one.enqueued < seq)),
             done=tuple(sorted(rank for rank, one in members.items() if one.completed >= seq)),
             complete=bool(size) and len(members) >= size,
             sized=bool(size),
+            silent=silent,
         )
         for seq in sorted(blocked)
     ]
