@@ -20,12 +20,10 @@ from tests.dumps_factory import (
 )
 from tests.reading_factory import read
 
-from rankscope.diag.dumps.names import time_of
-from rankscope.diag.dumps.names import read_name
+from rankscope.diag.dumps.names import read_name, time_of
 from rankscope.diag.dumps.pieces import Source
 from rankscope.diag.model import FrameVariables, ThreadStack
-from rankscope.diag.read import FactKind, StackDump
-from rankscope.diag.read import LogFact, StackDump
+from rankscope.diag.read import FactKind, LogFact, StackDump
 
 
 def test_files_of_one_rank_each_make_one_snapshot_without_a_second() -> None:
@@ -477,6 +475,8 @@ def test_a_time_in_the_names_of_looks_is_theirs() -> None:
 )
 def test_only_fourteen_digits_that_are_a_date_are_a_time(sample: int | None, seconds: float) -> None:
     assert time_of(sample) == seconds
+
+
 def test_ranks_that_only_prefixes_show_are_ranks_of_the_job() -> None:
     text = "".join(f"[default{rank}]:[rank{rank}]:step 1 loss 2.0\n" for rank in range(4))
     found = gathered(Source("train.log", read_name(["train.log"]), read(text)))
@@ -538,6 +538,8 @@ def test_whom_the_agent_names_stays_nameless_where_its_node_is_not_known() -> No
         ends_of(agents_log(FAILED.format("1", 1, 9)), agents_log(FAILED.format("1", 0, 9), name="b.log"))
         == {}
     )
+
+
 def behind(channel: str, fact: LogFact) -> LogFact:
     return replace(fact, channel=channel)
 

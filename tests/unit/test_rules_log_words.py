@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from tests.reading_factory import read
 from tests.watchdog_lines import of_log
+
+from rankscope.diag.classify import Catalogue, diagnose
+from rankscope.diag.classify.log_words import with_log_facts
+from rankscope.diag.dumps.gather import gather
+from rankscope.diag.dumps.names import read_name
+from rankscope.diag.dumps.pieces import Source
+from rankscope.diag.model import Diagnosis
 
 BARRIER = "RuntimeError: [Rank 0]: Ranks 1, 3 failed to pass monitoredBarrier in 30000 ms"
 STUCK = "ProcessGroupNCCL's watchdog got stuck for 480 seconds without making progress"
@@ -156,6 +164,8 @@ def test_torchs_warning_behind_an_exception_is_no_exit_by_itself() -> None:
     found = of_files(rank0_txt=WAITS.format(10), rank1_txt=WAITS.format(11), train_log=log)
     assert (found.verdict, found.kind, found.culprits) == ("Exited", "dead", (2,))
     assert "rank 2 raised torch.OutOfMemoryError" in found.summary
+
+
 NO_ID = (
     "{kind}: [{rank}] is setting up NCCL communicator and {retrieving} ncclUniqueId from [{of}] via c10d "
     "key-value store by key '0', but store->get('0') got error: {error}"

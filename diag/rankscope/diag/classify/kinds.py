@@ -19,7 +19,6 @@ from rankscope.diag.classify.position import (
     innermost_user_frame,
     source_of,
 )
-from rankscope.diag.classify.records import last_call
 from rankscope.diag.classify.records import last_call, recorded_title
 from rankscope.diag.merge.groups import main_thread
 from rankscope.diag.merge.normalise import show_frame, shown_function

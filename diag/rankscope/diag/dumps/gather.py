@@ -16,7 +16,6 @@ from typing import Final
 import msgspec
 
 from rankscope.diag.dumps.attempts import newest_attempt
-from rankscope.diag.dumps.ends import completed, ends_that_count, exits, records_of
 from rankscope.diag.dumps.ends import completed, ends_that_count, exits, records_of, without_waits
 from rankscope.diag.dumps.interrupted import with_tracebacks
 from rankscope.diag.dumps.name_ranks import settled
