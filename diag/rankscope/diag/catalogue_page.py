@@ -73,6 +73,10 @@ Where a C++ stack ends in one of these and nothing else says more.
 
 They serve others and never decide where a rank stands: by their name, or by a frame anywhere on the stack.
 """,
+    "decorators": """## Decorators
+
+Frames that only stand around a call: where the ways of ranks part is never told by them.
+""",
     "sleep": """## Asleep
 
 Calls that sleep: of the C library, and of a user's line.

@@ -67,6 +67,7 @@ def blame(
     kind: Kind | None = None,
     evidence: Sequence[Evidence] = (),
     numbered: bool = False,
+    proven: bool = False,
 ) -> Finding:
     """Name the sinks, or say that they are suspected only.
 
@@ -80,9 +81,10 @@ def blame(
         evidence: the rule's own.
         numbered: whether sequence numbers show that the victims' waits did not end. Without them, victims
             that sleep and wake excuse a sink that ticks: a slow data loader looks the same.
+        proven: whether records show every member of what is open, and the sinks missing from it.
     """
     excused = not numbered and any(view.activity.stirred for view in victims)
-    named = named_sinks(job, sinks, excused=excused)
+    named = named_sinks(job, sinks, excused=excused, proven=proven)
     if named is None:
         return suspect(job, sinks, victims, rule=rule, evidence=evidence)
     confidence = lower(named.confidence, to=at_most)
@@ -181,8 +183,10 @@ def calls(views: Sequence[RankView]) -> dict[int, str]:
 
 
 def unseen_phrase(job: JobView) -> str:
-    """``rank 5 could not be observed``, empty when all were."""
-    return f"{name_ranks(job.unseen)} could not be observed" if job.unseen else ""
+    """``rank 5 could not be observed``, empty when all were; where its record says that it waits, it was."""
+    recorded = {view.rank for view in job.ranks if view.inside is not None and view.alive}
+    unseen = [rank for rank in job.unseen if rank not in recorded]
+    return f"{name_ranks(unseen)} could not be observed" if unseen else ""
 
 
 def activity_evidence(views: Sequence[RankView]) -> list[Evidence]:

@@ -51,6 +51,7 @@ class Catalogue:
     calls: tuple[NamePattern, ...] = ()
     thread_names: tuple[re.Pattern[str], ...] = ()
     thread_frames: tuple[FramePattern, ...] = ()
+    decorators: tuple[FramePattern, ...] = ()
     library_paths: tuple[re.Pattern[str], ...] = ()
     callers: tuple[CallerPattern, ...] = ()
     plumbing_paths: tuple[re.Pattern[str], ...] = ()
@@ -102,6 +103,7 @@ class Catalogue:
             calls=other.calls + self.calls,
             thread_names=other.thread_names + self.thread_names,
             thread_frames=other.thread_frames + self.thread_frames,
+            decorators=other.decorators + self.decorators,
             library_paths=other.library_paths + self.library_paths,
             callers=other.callers + self.callers,
             plumbing_paths=other.plumbing_paths + self.plumbing_paths,
@@ -153,6 +155,10 @@ class Catalogue:
             file = portable_file(frame.file)
             known = self._plumbing[frame.file] = any(path.match(file) for path in self.plumbing_paths)
         return known
+
+    def is_decorator(self, frame: Frame) -> bool:
+        """Whether the frame only stands around a call that another one makes."""
+        return any(pattern.matches(frame) for pattern in self.decorators)
 
     def hint(self, frame: Frame, *, with_file: bool) -> Label | None:
         """What a user's frame is about, by the words in its names."""
@@ -296,6 +302,7 @@ def _compiled(document: Document) -> Catalogue:
         calls=tuple(NamePattern(entry.label, globs(entry.functions)) for entry in document.calls),
         thread_names=tuple(globs(entry.names) for entry in document.threads if entry.names),
         thread_frames=tuple(spelled(text) for entry in document.threads for text in entry.frames),
+        decorators=tuple(spelled(text) for entry in document.decorators for text in entry.frames),
         library_paths=tuple(globs(entry.paths) for entry in document.library if not entry.functions),
         callers=tuple(
             CallerPattern(globs(entry.paths), globs(entry.functions), entry.first_line)

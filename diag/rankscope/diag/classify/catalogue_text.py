@@ -86,6 +86,12 @@ class ThreadEntry(msgspec.Struct, forbid_unknown_fields=True):
     frames: list[str] = []
 
 
+class DecoratorEntry(msgspec.Struct, forbid_unknown_fields=True):
+    """``[[decorators]]``."""
+
+    frames: list[str]
+
+
 class SleepEntry(msgspec.Struct, forbid_unknown_fields=True):
     """``[[sleep]]``."""
 
@@ -124,6 +130,7 @@ class Document:
     wchan: list[WchanEntry] = field(default_factory=list[WchanEntry])
     calls: list[CallEntry] = field(default_factory=list[CallEntry])
     threads: list[ThreadEntry] = field(default_factory=list[ThreadEntry])
+    decorators: list[DecoratorEntry] = field(default_factory=list[DecoratorEntry])
     sleep: list[SleepEntry] = field(default_factory=list[SleepEntry])
     library: list[LibraryEntry] = field(default_factory=list[LibraryEntry])
     user: list[PathsEntry] = field(default_factory=list[PathsEntry])
@@ -137,6 +144,7 @@ TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
     "wchan": WchanEntry,
     "calls": CallEntry,
     "threads": ThreadEntry,
+    "decorators": DecoratorEntry,
     "sleep": SleepEntry,
     "library": LibraryEntry,
     "user": PathsEntry,

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from rankscope.diag.classify.catalogue import Catalogue
 from rankscope.diag.classify.position import Position
 from rankscope.diag.classify.records import GroupKey
 from rankscope.diag.classify.view import JobView, RankView
@@ -149,20 +150,20 @@ def _split(views: Sequence[RankView], *, among: GroupKey | None = None) -> Minor
     return Minority(odd, rest, places, tie, among)
 
 
-def parting_evidence(odd: Sequence[RankView], rest: Sequence[RankView]) -> list[Evidence]:
+def parting_evidence(job: JobView, odd: Sequence[RankView], rest: Sequence[RankView]) -> list[Evidence]:
     """Where the ways of ranks part: work of one rank alone shows as a call that the others do not make."""
-    text = _parting(odd, rest)
+    text = _parting(job, odd, rest)
     if not text:
         return []
     ranks = [view.rank for view in odd]
     return [Evidence("stacks", text, ranks[0] if len(ranks) == 1 else None)]
 
 
-def _parting(odd: Sequence[RankView], rest: Sequence[RankView]) -> str:
+def _parting(job: JobView, odd: Sequence[RankView], rest: Sequence[RankView]) -> str:
     """Where the way of the first odd rank parts from that of the first other, ``""`` where it does not."""
     if not odd or not rest:
         return ""
-    mine, theirs = _calls(odd[0].position), _calls(rest[0].position)
+    mine, theirs = (_calls(views[0].position, job.catalogue) for views in (odd, rest))
     at = next((at for at, (one, other) in enumerate(zip(mine, theirs, strict=False)) if one != other), -1)
     if at < 0 or at >= min(len(mine), len(theirs)):
         return ""
@@ -179,10 +180,14 @@ def _onward(calls: Sequence[Frame], at: int) -> str:
     return f"{show_frame(calls[at])}{into}"
 
 
-def _calls(position: Position | None) -> list[Frame]:
-    """The Python frames, outermost first."""
+def _calls(position: Position | None, catalogue: Catalogue) -> list[Frame]:
+    """The Python frames, outermost first, without those that only decorate a call."""
     frames = position.thread.frames if position is not None else ()
-    return [frame for frame in reversed(frames) if frame.kind == "python" and frame.file]
+    return [
+        frame
+        for frame in reversed(frames)
+        if frame.kind == "python" and frame.file and not catalogue.is_decorator(frame)
+    ]
 
 
 def _name(frame: Frame) -> tuple[str, str]:

@@ -85,7 +85,7 @@ def different_collectives(job: JobView) -> Finding | None:
         location=next((place for place in places if place is not None), None),
         evidence=(
             *(Evidence("flight record", f"{side}, as {group}") for side in sides),
-            *parting_evidence(job.of(odd), job.of(waiting)),
+            *parting_evidence(job, job.of(odd), job.of(waiting)),
             *pair_evidence(job),
         ),
         is_tie=split.is_tie,

@@ -98,6 +98,7 @@ def cause_of(suspect: Suspect, *, catalogue: Catalogue, source_line: SourceLine)
     in_a_lock = position.label == "lock" or position.for_thread  # a queue's, of whatever kind it turned out
     if in_a_lock or kind in ("lock", "exit", "native_gil") or not position.thread.is_main:
         evidence.extend(_other_threads(rank, position, catalogue))
+    evidence.extend(_gil_holders(rank, position, catalogue))
     place = show_frame(frame) if frame else position.place
     return Cause(kind, place, _location(frame, text, rank.rank), tuple(evidence))
 
@@ -133,7 +134,8 @@ def _standing(position: Position, text: str | None) -> str:
         else f"thread {position.thread.name or position.thread.thread_id}"
     )
     line = f": {text.strip()}" if text and text.strip() else ""
-    return f"{name} in {position.place}{line}"
+    waits = ", where it waits for its loader" if position.label == "loader_wait" else ""
+    return f"{name} in {position.place}{line}{waits}"
 
 
 def _location(frame: Frame | None, text: str | None, rank: int) -> Location | None:
@@ -248,6 +250,20 @@ def _wchan_fact(rank: RankSnapshot, wchan: str | None) -> Evidence | None:
     if not wchan or wchan == "0" or rank.facts is None:
         return None
     return Evidence("/proc", f"state {rank.facts.state}, sleeps in the kernel's {wchan}", rank.rank)
+
+
+def _gil_holders(rank: RankSnapshot, position: Position, catalogue: Catalogue) -> list[Evidence]:
+    """Another thread that had the GIL at the look: while it keeps it in C, no other one gets on."""
+    found: list[Evidence] = []
+    for thread in rank.threads:
+        if thread is position.thread or not thread.holds_gil or not thread.frames:
+            continue
+        frame = innermost_user_frame(thread.frames, catalogue) or thread.frames[0]
+        name = "main thread" if thread.is_main else f"thread {thread.name or thread.thread_id}"
+        call = "" if frame is thread.frames[0] else f", in {shown_function(thread.frames[0].function)}"
+        fact = f"{name} had the GIL in {show_frame(frame)}{call}"
+        found.append(Evidence(rank.source or "stack", fact, rank.rank))
+    return found
 
 
 def _other_threads(rank: RankSnapshot, position: Position, catalogue: Catalogue) -> list[Evidence]:

@@ -10,7 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from rankscope.diag.classify.blame import Finding, calls, pair_evidence, unseen_phrase, victim_evidence
+from rankscope.diag.classify.chains import awaited_peers
 from rankscope.diag.classify.chains import awaited_peers, awaited_unseen
+from rankscope.diag.classify.company import apart_from_most, beside_a_shared_lock
 from rankscope.diag.classify.desync import different_collectives
 from rankscope.diag.classify.endings import process_gone
 from rankscope.diag.classify.frozen import all_stopped, frozen_ranks
@@ -48,6 +50,8 @@ RULES: Final[tuple[Rule, ...]] = (
     awaited_peers,
     awaited_unseen,
     start_up,
+    beside_a_shared_lock,
+    apart_from_most,
     off_communication,
     different_calls,
     all_in_one_call,

@@ -73,10 +73,11 @@ def _not_entered(
         kind=kind,
         evidence=[
             *graph_evidence(job, job.waits),
-            *(parting_evidence(named, victims) if kind == "desync" else ()),
+            *(parting_evidence(job, named, victims) if kind == "desync" else ()),
             *evidence,
         ],
         numbered=job.numbered_twice,
+        proven=bool(away) and not job.waits.guessed and all(one.complete for one in job.missing),
     )
     ends, named_ranks = job.waits.ends(), set(found.culprits)
     waits = {

@@ -53,7 +53,9 @@ class Named:
         return self.manner in ("loops", "ticking")
 
 
-def named_sinks(job: JobView, sinks: Sequence[RankView], *, excused: bool) -> Named | None:
+def named_sinks(
+    job: JobView, sinks: Sequence[RankView], *, excused: bool, proven: bool = False
+) -> Named | None:
     """The sinks that are called hung, ``None`` when all may come back by themselves.
 
     Args:
@@ -61,21 +63,22 @@ def named_sinks(job: JobView, sinks: Sequence[RankView], *, excused: bool) -> Na
         sinks: the ranks waited for.
         excused: whether the victims' waits may have ended and begun again: a sink that ticks is then a slow
             data loader, not a hang.
+        proven: whether records show that it is they who are missing: of a dump, one that ran is named, too.
     """
-    found = _by_manner(job, sinks, excused=excused)
+    found = _by_manner(job, sinks, excused=excused, proven=proven)
     if found is None:
         return None
     manner, ranks = found
     confidence: Confidence = "high" if manner == "still" and len(ranks) == len(sinks) else "medium"
     if manner in ("overdue", "device"):
         confidence = "low"  # it works, or waits for work on its GPU, but longer than it ever did
-    if manner == "caught" and any(_running(job, view) in _CANNOT_TELL for view in ranks):
+    if manner == "caught" and any(_running(job, view) != "asleep" for view in ranks):
         confidence = "low"
     return Named(tuple(ranks), manner, confidence)
 
 
 def _by_manner(
-    job: JobView, sinks: Sequence[RankView], *, excused: bool
+    job: JobView, sinks: Sequence[RankView], *, excused: bool, proven: bool
 ) -> tuple[Manner, list[RankView]] | None:
     busy = [view for view in sinks if view.activity.level == "busy"]
     still = [view for view in sinks if view.activity.level in ("quiet", "frozen")]
@@ -94,7 +97,7 @@ def _by_manner(
     if ticking and not excused:
         return "ticking", ticking
     unknown = [view for view in sinks if view.activity.level == "unknown"]
-    caught = [view for view in unknown if _running(job, view) != "computes"]
+    caught = [view for view in unknown if proven or _running(job, view) != "computes"]
     if caught:
         return None if any(view.moved for view in caught) else ("caught", caught)
     on_device = [view for view in busy if waits_for_device(view)]

@@ -90,7 +90,7 @@ def different_calls(job: JobView) -> Finding | None:
         location=next((cause.location for cause in causes.values()), None),
         evidence=(
             *victim_evidence(waiting),
-            *parting_evidence(found.odd, found.rest),
+            *parting_evidence(job, found.odd, found.rest),
             *pair_evidence(job),
         ),
         is_tie=found.is_tie,

@@ -86,14 +86,18 @@ def stand_phrase(places: Mapping[int, str]) -> str:
 def busy_phrase(
     places: Mapping[int, tuple[str, Kind]], *, seconds: float, on_device: Collection[int] = ()
 ) -> str:
-    """``rank 2 has been computing in evaluate (train.py:36) for 4 s``; ``on_device`` waits for its GPU."""
+    """``rank 2 has been computing in evaluate (train.py:36) for 4 s``; ``on_device`` waits for its GPU.
+
+    Of one look, or looks without a time, ``rank 2 is computing ...``: they do not show for how long.
+    """
     parts: list[str] = []
     for (place, kind), ranks in _by_value(places):
         doing = "computing" if kind in ("user_code", "python_loop") else "busy"
         if not set(ranks).difference(on_device):
             doing = "waiting for its GPU" if len(ranks) == 1 else "waiting for their GPUs"
         during = f" for {seconds:.0f} s" if seconds >= 1 else ""
-        parts.append(f"{name_ranks(ranks)} {verb(ranks, 'has', 'have')} been {doing} in {place}{during}")
+        was = verb(ranks, "has been", "have been") if during else verb(ranks, "is", "are")
+        parts.append(f"{name_ranks(ranks)} {was} {doing} in {place}{during}")
     return "; ".join(parts)
 
 
