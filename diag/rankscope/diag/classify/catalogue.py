@@ -130,14 +130,12 @@ class Catalogue:
         """Whether the frame is the user's own: not the standard library, not an installed package."""
         if frame.kind == "native" or not frame.file:
             return False
-        if any(caller.matches(frame) for caller in self.callers):
-            return False
         known = self._user.get(frame.file)
         if known is None:
             if len(self._user) >= _REMEMBERED:
                 self._user.clear()
             known = self._user[frame.file] = self._is_user_file(frame.file)
-        return known
+        return known and not any(caller.matches(frame) for caller in self.callers)
 
     def _is_user_file(self, file: str) -> bool:
         if any(path.match(file) for path in self.user_paths):
