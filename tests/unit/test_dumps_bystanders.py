@@ -114,7 +114,7 @@ def test_a_worker_that_fetches_belongs_to_the_only_rank_that_waits_for_its_loade
     (snapshot,) = found.snapshots
     assert [[child.pid for child in rank.children] for rank in snapshot.ranks] == [[], [22]]
     assert (
-        found.notes[-1] == "loader workers at work are taken as those of rank 1: only it waits for its loader"
+        found.notes[-1] == "loader workers at work are taken as those of rank 1: only it waits for such a one"
     )
     several = gathered(of_pid(11, *LOADS), of_pid(12, *LOADS), of_pid(22, *FETCHES))
     assert all(not rank.children for rank in several.snapshots[-1].ranks)
@@ -125,3 +125,22 @@ def test_a_compile_worker_belongs_to_the_parent_on_its_command_line() -> None:
     title = "/usr/bin/python /x/torch/_inductor/compile_worker/__main__.py --pickler=x --parent=12"
     found = gathered(of_pid(11, *WAITS), of_pid(12, *STUCK), of_pid(31, *compiles, title=title))
     assert [[child.pid for child in rank.children] for rank in found.snapshots[-1].ranks] == [[], [31]]
+
+
+BEGAN = (
+    python("run", 108, "multiprocessing/process.py"),
+    python("_bootstrap", 314, "multiprocessing/process.py"),
+)
+
+
+def test_a_checkpoint_writer_belongs_to_the_only_rank_that_waits_for_the_end_of_a_process() -> None:
+    writes = (python("write_preloaded_data", 402, "filesystem_async.py"), *BEGAN, python("<module>", 90))
+    joins = (python("join", 149, "multiprocessing/process.py"), python("close", 248), python("<module>", 90))
+    found = gathered(of_pid(11, *WAITS), of_pid(12, *joins), of_pid(40, *writes))
+    (snapshot,) = found.snapshots
+    assert [[child.pid for child in rank.children] for rank in snapshot.ranks] == [[], [40]]
+    assert pids(of_pid(11, *WAITS), of_pid(12, *STUCK), of_pid(40, *writes)) == [11, 12]
+
+
+def test_ranks_that_were_forked_stay_ranks() -> None:
+    assert pids(of_pid(11, *WAITS[:1], *BEGAN), of_pid(12, *STUCK[:1], *BEGAN)) == [11, 12]

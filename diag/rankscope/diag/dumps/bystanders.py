@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from rankscope.diag.dumps.pieces import Piece, Process, process_of
-from rankscope.diag.dumps.told import is_fetching, is_launcher, waits_for_its_loader
+from rankscope.diag.dumps.told import (
+    is_fetching,
+    is_launcher,
+    runs_child_code,
+    waits_for_a_process,
+    waits_for_its_loader,
+    was_forked,
+)
 from rankscope.diag.merge.normalise import bare_function
 from rankscope.diag.read import StackDump
 
@@ -21,6 +28,7 @@ _PYTHON: Final = re.compile(r"(?:^|/)(?:python|pypy)[\d.]*t?$")
 _WITH_VALUE: Final = frozenset({"-X", "-W", "--check-hash-based-pycs"})
 _NUMBERS: Final = re.compile(r"\d+")
 _COMMAND: Final = "-c"
+_Test = Callable[[StackDump], bool]
 _INSTALLED: Final = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python3")
 
 
@@ -111,19 +119,45 @@ def _has_file(dumps: Sequence[StackDump], part: str) -> bool:
     )
 
 
-def with_fetching_workers(pieces: Sequence[Piece], started: Sequence[bool], notes: list[str]) -> list[Piece]:
-    """Loader workers that fetch and whose parent nothing tells, as children of the rank that waits for one.
+def forked(pieces: Sequence[Piece]) -> list[bool]:
+    """Of each piece, whether it is a child of a rank by how it began: in ``multiprocessing``, as no rank did.
 
-    Where several ranks wait for their loaders, none of them is it for sure.
+    A checkpoint's writer is one. Ranks are known by being inside of ``torch.distributed``.
     """
-    waiting = {
-        piece.rank
-        for piece, is_started in zip(pieces, started, strict=True)
-        if piece.rank is not None and not is_started and waits_for_its_loader(piece.dump)
-    }
-    orphans = [piece for piece in pieces if piece.rank is None and is_fetching(piece.dump)]
-    if len(waiting) != 1 or not orphans:
-        return list(pieces)
-    rank = waiting.pop()
-    notes.append(f"loader workers at work are taken as those of rank {rank}: only it waits for its loader")
-    return [replace(piece, rank=rank, is_child=True) if piece in orphans else piece for piece in pieces]
+    inside = [piece.dump for piece in pieces if _has_file([piece.dump], "torch/distributed/")]
+    ranks = [dump for dump in inside if not is_launcher(dump)]
+    if not ranks or any(was_forked(dump) for dump in ranks):
+        return [False] * len(pieces)
+    return [was_forked(piece.dump) for piece in pieces]
+
+
+def with_orphans(pieces: Sequence[Piece], started: Sequence[bool], notes: list[str]) -> list[Piece]:
+    """Children whose parent nothing tells, with the only rank that waits for such a one.
+
+    A loader worker that fetches is of the rank that waits for its loader, another process of the rank that
+    waits for the end of one. Where several ranks wait so, none of them is it for sure.
+    """
+    kinds: tuple[tuple[str, _Test, _Test], ...] = (
+        ("loader workers at work", is_fetching, waits_for_its_loader),
+        ("processes that a rank forked", _is_other_child, waits_for_a_process),
+    )
+    found = list(pieces)
+    for words, is_child, waits in kinds:
+        waiting = {
+            piece.rank
+            for piece, is_started in zip(found, started, strict=True)
+            if piece.rank is not None and not is_started and not piece.is_child and waits(piece.dump)
+        }
+        orphans = [piece.rank is None and is_child(piece.dump) for piece in found]
+        if len(waiting) == 1 and any(orphans):
+            rank = waiting.pop()
+            notes.append(f"{words} are taken as those of rank {rank}: only it waits for such a one")
+            found = [
+                replace(piece, rank=rank, is_child=True) if is_orphan else piece
+                for piece, is_orphan in zip(found, orphans, strict=True)
+            ]
+    return found
+
+
+def _is_other_child(dump: StackDump) -> bool:
+    return was_forked(dump) and not runs_child_code(dump)

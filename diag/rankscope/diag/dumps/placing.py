@@ -12,10 +12,11 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import compress
 from typing import Final
 
 from rankscope.diag.dumps.agents import agents_placed
-from rankscope.diag.dumps.bystanders import other_programs, with_fetching_workers
+from rankscope.diag.dumps.bystanders import forked, other_programs, with_orphans
 from rankscope.diag.dumps.interrupted import without_doubles
 from rankscope.diag.dumps.names import NameFacts, are_ranks, natural
 from rankscope.diag.dumps.numbers import numbered_on_nodes
@@ -80,16 +81,17 @@ def place(sources: Sequence[Source]) -> Pieces:
         said, pieces, sources, named | {piece.rank for piece in pieces if piece.rank is not None}
     )
     if all(piece.rank is None for piece in pieces):
+        started = [one or other for one, other in zip(started, forked(pieces), strict=True)]
         others = other_programs(pieces, started)
         for piece in pieces:
             if name := others.get(process_of(piece)):
                 unplaced[f"stacks of another program than the ranks': {name} ({piece.dump.source})"] += 1
-        pieces = [piece for piece in pieces if process_of(piece) not in others]
-        started = _started_by_ranks(pieces)
+        stay = [process_of(piece) not in others for piece in pieces]
+        pieces, started = list(compress(pieces, stay)), list(compress(started, stay))
         least = max(spoken.values(), default=-1) + 1
         pieces = _without_names(pieces, started, notes, taken=bool(named), least=least)
     facts = speakers_placed(said, pieces, spoken, notes)
-    pieces = with_fetching_workers(_find_children(pieces, started), started, notes)
+    pieces = with_orphans(_find_children(pieces, started), started, notes)
     for piece in pieces:
         if piece.rank is None:
             what = "launcher" if is_launcher(piece.dump) else "process"

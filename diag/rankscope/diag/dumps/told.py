@@ -22,6 +22,8 @@ _PARENT: Final = re.compile(r"--parent=(\d{1,9})(?!\d)")  # inductor's compile w
 _LOADER: Final = "torch/utils/data/dataloader.py"
 _LOADER_WAITS: Final = frozenset({"_try_get_data", "_get_data", "_shutdown_workers"})
 _LAUNCHER_FRAMES: Final = frozenset({"launch_agent", "_invoke_run", "_monitor_workers"})
+_BEGINNINGS: Final = frozenset({"_bootstrap"})
+_JOINS: Final = frozenset({"join"})
 _SPAWN: Final = "torch/multiprocessing/spawn.py"
 _CHILD_FRAMES: Final = frozenset({"_worker_loop"})
 _CHILD_FILES: Final = ("multiprocessing/resource_tracker.py", "multiprocessing/forkserver.py",
@@ -63,6 +65,25 @@ def is_fetching(dump: StackDump) -> bool:
     frames = [frame for thread in dump.threads if thread.is_main for frame in thread.frames]
     return any(bare_function(frame.function) in _CHILD_FRAMES for frame in frames) and any(
         frame.file.endswith("torch/utils/data/_utils/fetch.py") for frame in frames
+    )
+
+
+def was_forked(dump: StackDump) -> bool:
+    """Whether its main thread began in ``multiprocessing``: a worker, a writer, or a spawned rank."""
+    return _main_has(dump, _BEGINNINGS, ("multiprocessing/process.py", "multiprocess/process.py"))
+
+
+def waits_for_a_process(dump: StackDump) -> bool:
+    """Whether its main thread waits for the end of a process that it started with ``multiprocessing``."""
+    return _main_has(dump, _JOINS, ("multiprocessing/process.py", "multiprocess/process.py"))
+
+
+def _main_has(dump: StackDump, functions: frozenset[str], files: tuple[str, ...]) -> bool:
+    return any(
+        bare_function(frame.function) in functions and frame.file.endswith(files)
+        for thread in dump.threads
+        if thread.is_main
+        for frame in thread.frames
     )
 
 
