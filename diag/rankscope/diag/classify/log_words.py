@@ -36,11 +36,12 @@ _NCCL_ID: Final = re.compile(
 group in brackets, the one that waits and the one that puts the id into the store."""
 _IN_VAIN: Final = re.compile(r"[Tt]imeout|[Tt]imed out")
 _SIGTERM: Final = -15
-_IN_EXITS: Final = frozenset({"failure", "root_failure", "signalled", "raised"})
+_IN_EXITS: Final = frozenset({"failure", "root_failure", "signalled", "raised", "crashed"})
 """Kinds whose content the snapshots have as ends; each counts as used."""
 _WORDS: Final[dict[FactKind, str]] = {
     "raised": "exceptions of ranks that have stacks",
     "left": "warnings of programs that ended",
+    "child_crashed": "crashes of child processes",
     "handled": "exceptions that were handled",
     "interrupted": "interruptions",
     "earlier": "ends of earlier attempts",

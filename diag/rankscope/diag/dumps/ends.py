@@ -21,6 +21,8 @@ from rankscope.diag.read.log_tracebacks import is_interruption
 _SIGTERM: Final = -15
 _STOPPED: Final = (_SIGTERM, -2)
 """Signals that end a job from outside, or its survivors."""
+_ABORTED: Final = "Fatal Python error: Aborted"
+_WATCHDOGS: Final = frozenset({"watchdog_timeout", "watchdog_stuck"})
 _FAILED: Final = 1
 """Python's exit status after an uncaught exception."""
 _SOME_GROUP: Final = "?"
@@ -31,15 +33,37 @@ def exits(facts: Sequence[LogFact]) -> dict[int, ExitFacts]:
     """How ranks ended, by rank: torchrun's word first, then their own last exception, then a signal sent."""
     latest = max((fact.time for fact in facts if fact.time is not None), default=None)
     told: dict[int, list[LogFact]] = defaultdict(list)
+    made_to = _made_to_abort(facts)
     for fact in facts:
-        if fact.rank is not None and fact.kind in _WORDS:
+        if fact.rank is not None and fact.kind in _WORDS and not _is_abort(fact, made_to):
             told[fact.rank].append(fact)
     ends = {rank: _end(lines, latest) for rank, lines in told.items()}
     roots = {fact.rank for fact in facts if fact.kind == "root_failure" and fact.rank is not None}
     return _roots_first(ends, roots)
 
 
-_WORDS: Final = {"root_failure": 0, "failure": 1, "raised": 2, "left": 3, "signalled": 4}
+_WORDS: Final = {"root_failure": 0, "failure": 1, "crashed": 2, "raised": 3, "left": 4, "signalled": 5}
+
+
+def crashed(facts: Sequence[LogFact]) -> set[int]:
+    """Ranks whose stacks were written by their own end, so that the end counts and not the stack."""
+    made_to = _made_to_abort(facts)
+    return {
+        fact.rank
+        for fact in facts
+        if fact.rank is not None and fact.kind == "crashed" and not _is_abort(fact, made_to)
+    }
+
+
+def _made_to_abort(facts: Sequence[LogFact]) -> set[int | None]:
+    """Ranks whose abort is what became of a wait: by their watchdog, or, where several abort, by another."""
+    aborted = {fact.rank for fact in facts if fact.kind == "crashed" and fact.text == _ABORTED}
+    by_watchdog = {fact.rank for fact in facts if fact.kind in _WATCHDOGS}
+    return aborted if len(aborted) > 1 else aborted & by_watchdog
+
+
+def _is_abort(fact: LogFact, ranks: Collection[int | None]) -> bool:
+    return fact.kind == "crashed" and fact.text == _ABORTED and fact.rank in ranks
 
 
 def _end(lines: Sequence[LogFact], latest: float | None) -> ExitFacts:

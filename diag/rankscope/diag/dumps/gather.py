@@ -16,7 +16,14 @@ from typing import Final
 import msgspec
 
 from rankscope.diag.dumps.attempts import newest_attempt
-from rankscope.diag.dumps.ends import completed, ends_that_count, exits, records_of, without_waits
+from rankscope.diag.dumps.ends import (
+    completed,
+    crashed,
+    ends_that_count,
+    exits,
+    records_of,
+    without_waits,
+)
 from rankscope.diag.dumps.interrupted import with_tracebacks
 from rankscope.diag.dumps.name_ranks import settled
 from rankscope.diag.dumps.names import NameFacts
@@ -67,7 +74,7 @@ def gather(sources: Sequence[Source], *, job: str = "", time: float = 0.0) -> Ga
     texts = SourceTexts(piece.dump.threads for piece in pieces.dumps)
     looks = timelines(pieces.dumps, texts, unplaced)
     causes, vain = without_waits(exits(pieces.facts), waited_in_vain(pieces.facts))
-    ends, later = ends_that_count(causes, _with_stacks(looks))
+    ends, later = ends_that_count(causes, _with_stacks(looks) - crashed(pieces.facts))
     notes += [note for note in (vain, later) if note]
     lines = records_of(pieces.facts)
     named = {source.name.rank for source in sources if source.name.rank is not None}

@@ -17,6 +17,7 @@ from typing import Final
 
 from rankscope.diag.dumps.agents import agents_placed
 from rankscope.diag.dumps.bystanders import forked, other_programs, with_orphans
+from rankscope.diag.dumps.crashes import crashes_placed
 from rankscope.diag.dumps.interrupted import without_doubles
 from rankscope.diag.dumps.names import NameFacts, are_ranks, natural
 from rankscope.diag.dumps.numbers import numbered_on_nodes
@@ -90,6 +91,7 @@ def place(sources: Sequence[Source]) -> Pieces:
         pieces, started = list(compress(pieces, stay)), list(compress(started, stay))
         least = max(spoken.values(), default=-1) + 1
         pieces = _without_names(pieces, started, notes, taken=bool(named), least=least)
+    said = crashes_placed(said, pieces)
     facts = speakers_placed(said, pieces, spoken, notes)
     pieces = with_orphans(_find_children(pieces, started), started, notes)
     for piece in pieces:

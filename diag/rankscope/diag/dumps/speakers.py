@@ -24,6 +24,7 @@ _SPEAKERS: Final = frozenset(
         "handled",
         "interrupted",
         "left",
+        "crashed",
         "connection_closed",
         "wait_timeout",
         "watchdog_timeout",

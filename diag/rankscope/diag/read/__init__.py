@@ -69,6 +69,8 @@ FactKind = Literal[
     "root_failure",  # torchrun's "Root Cause"
     "left",  # torch's warning at the end of a program that did not destroy its process group
     "signalled",  # torchrun sent a signal to a survivor
+    "crashed",  # "Fatal Python error": the signal that ended the process, or what made it end itself
+    "child_crashed",  # the same of a process that a rank started
     "raised",  # last line of a traceback
     "interrupted",  # the same of an exception that a signal from outside raised: where it stood
     "handled",  # the same, and its writer goes on with its steps

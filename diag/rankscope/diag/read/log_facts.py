@@ -17,10 +17,12 @@ from rankscope.diag.model import ExitFacts
 from rankscope.diag.read import LogFact
 from rankscope.diag.read.log_collectives import CollectiveReader
 from rankscope.diag.read.log_failures import (
+    CRASH,
     RESTART_WORDS,
     SUMMARY_WORDS,
     SummaryReader,
     agent_fact,
+    crash_fact,
     restart_fact,
     spawned_fact,
 )
@@ -75,6 +77,7 @@ ANCHORS: Final[tuple[bytes, ...]] = (
     b"TCPStore",
     b"in store based barrier",
     b"destroy_process_group",
+    CRASH.encode(),
     b"Culprit rank ",
     b"missing ranks: {",
 )
@@ -180,6 +183,8 @@ class FactReader:
         if any(word in text for word in _AGENT_WORDS):
             self._add(agent_fact(text, number=number, time=time))
             return
+        if CRASH in text:
+            self._add(crash_fact(text, number=number, rank=rank, time=time))
         if any(word in text for word in _LEFT_WORDS):
             self._add(LogFact("left", text[:_LONGEST], number, rank, 0, time, ExitFacts(None)))
         if _RENDEZVOUS in text:

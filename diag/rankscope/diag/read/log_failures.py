@@ -27,6 +27,16 @@ _SIGNALLED: Final = re.compile(r"Sending process (\d{1,9}) closing signal (SIG\w
 _SPAWNED: Final = re.compile(
     r"ProcessExitedException: process \d{1,9} terminated with (?:signal (SIG[A-Z]{1,10})|exit code (\d{1,9}))"
 )
+CRASH: Final = "Fatal Python error: "
+_CRASHED: Final = re.compile(r"Fatal Python error: (.{1,300})$")
+# As CPython's faulthandler names them, before 3.13 and since; any other fatal error aborts.
+_CRASHES: Final = {
+    "Segmentation fault": signal.SIGSEGV,
+    "Bus error": signal.SIGBUS,
+    "Illegal instruction": signal.SIGILL,
+    "Floating point exception": signal.SIGFPE,
+    "Floating-point exception": signal.SIGFPE,
+}
 RESTART_WORDS: Final = ("will restart worker group", "Starting worker group", "restart_count=")
 """Of torch 1.9 to 2.13; the second stands before the first attempt as well."""
 _RESTARTED: Final = re.compile(
@@ -44,6 +54,16 @@ def spawned_fact(text: str, *, number: int, time: float | None) -> LogFact | Non
         return None
     code = int(ended[2]) if ended[2] else -getattr(signal, ended[1], 0) or None
     return LogFact("failure", text[:_LONGEST], number, None, 0, time, ExitFacts(code))
+
+
+def crash_fact(text: str, *, number: int, rank: int | None, time: float | None) -> LogFact | None:
+    """What Python writes before its process is ended by a signal, or ends itself."""
+    found = _CRASHED.search(text)
+    if found is None:
+        return None
+    code = -_CRASHES.get(found[1].strip(), signal.SIGABRT)
+    message = found[0][:_LONGEST]
+    return LogFact("crashed", message, number, rank, 0, time, ExitFacts(code, message))
 
 
 def restart_fact(text: str, *, number: int, time: float | None) -> LogFact | None:
