@@ -17,6 +17,7 @@ import msgspec
 
 from rankscope.diag.classify.wording import name_ranks, verb
 from rankscope.diag.model import Diagnosis, Evidence, Kind, RankFinding, Verdict
+from rankscope.diag.ranks import fold_ranks
 from rankscope.diag.read import FactKind, LogFact
 from rankscope.diag.read.vain_waits import waited_in_vain
 
@@ -36,12 +37,15 @@ _NCCL_ID: Final = re.compile(
 group in brackets, the one that waits and the one that puts the id into the store."""
 _IN_VAIN: Final = re.compile(r"[Tt]imeout|[Tt]imed out")
 _SIGTERM: Final = -15
-_IN_EXITS: Final = frozenset({"failure", "root_failure", "signalled", "raised", "crashed"})
+_IN_EXITS: Final = frozenset({"failure", "root_failure", "signalled", "raised", "crashed", "task_ended"})
 """Kinds whose content the snapshots have as ends; each counts as used."""
 _WORDS: Final[dict[FactKind, str]] = {
     "raised": "exceptions of ranks that have stacks",
     "left": "warnings of programs that ended",
     "child_crashed": "crashes of child processes",
+    "cancelled": "lines of a job that was ended from outside",
+    "oom_kill": "lines about processes that were killed for their memory",
+    "task_ended": "tasks that srun names",
     "handled": "exceptions that were handled",
     "interrupted": "interruptions",
     "earlier": "ends of earlier attempts",
@@ -78,10 +82,13 @@ def with_log_facts(diagnosis: Diagnosis, facts: Sequence[LogFact]) -> tuple[Diag
     """
     living = {row.rank for row in diagnosis.ranks if row.observed and row.state != "exited"}
     raised = [fact for fact in facts if fact.kind == "raised" and fact.rank in living]
-    lines, left = _evidence([*(fact for fact in facts if fact.kind not in _IN_EXITS), *raised])
+    tasks = [fact for fact in facts if fact.kind == "task_ended" and fact.rank is None]
+    lines, left = _evidence([*(fact for fact in facts if fact.kind not in _IN_EXITS), *raised, *tasks])
     named = _named(facts, diagnosis.world_size) if _may_name(diagnosis, facts) else None
     told = _as_named(diagnosis, named) if named is not None else _interrupted(diagnosis, facts)
     told = _left_by_itself(_before_the_exit(told, raised), facts)
+    if told.verdict == "Unknown":
+        told = _ended_tasks(told, tasks) if tasks else _cancelled(told, facts)
     vain = waited_in_vain(facts)
     summary = f"{told.summary}; {name_ranks(vain)} ended as a consequence" if vain else told.summary
     evidence = (*told.evidence, *_consequences(vain), *lines)
@@ -294,6 +301,42 @@ def _before_the_exit(diagnosis: Diagnosis, raised: Sequence[LogFact]) -> Diagnos
     if diagnosis.verdict != "Unknown" or len(ranks) < sum(row.observed for row in diagnosis.ranks):
         return changed
     return msgspec.structs.replace(changed, verdict="Exited", severity="error")
+
+
+def _ended_tasks(diagnosis: Diagnosis, tasks: Sequence[LogFact]) -> Diagnosis:
+    """What srun says of tasks of which nobody knows which ranks they are: who ended first is to blame."""
+    first = [fact for fact in tasks if fact.line == tasks[0].line]
+    numbers = sorted({fact.task for fact in first if fact.task is not None})
+    which = f"task{'s' * (len(numbers) > 1)} {fold_ranks(numbers)} on {first[0].node}"
+    text = f"srun says of {which}: {first[0].text.rpartition(': ')[2]}; which ranks that are is not told"
+    return msgspec.structs.replace(
+        diagnosis,
+        verdict="Exited",
+        kind="dead",
+        severity="error",
+        confidence="low",
+        nodes=(first[0].node,),
+        summary=f"{diagnosis.summary}; {text}",
+        rule=_RULE,
+    )
+
+
+def _cancelled(diagnosis: Diagnosis, facts: Sequence[LogFact]) -> Diagnosis:
+    """A job of which no stack was taken, and which somebody outside ended: that is nobody's fault."""
+    lines = [fact.text for fact in facts if fact.kind == "cancelled"]
+    has_failed = any(fact.kind in _IN_EXITS and fact.kind != "signalled" for fact in facts)
+    if not lines or diagnosis.observed or has_failed:
+        return diagnosis
+    return msgspec.structs.replace(
+        diagnosis,
+        verdict="Exited",
+        kind="dead",
+        severity="info",
+        confidence="medium",
+        summary=f"the job was ended from outside: {lines[0][:_LONGEST].strip()}; whether it stood still "
+        "before is not told",
+        rule=_RULE,
+    )
 
 
 def _left_by_itself(diagnosis: Diagnosis, facts: Sequence[LogFact]) -> Diagnosis:

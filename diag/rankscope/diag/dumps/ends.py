@@ -42,7 +42,15 @@ def exits(facts: Sequence[LogFact]) -> dict[int, ExitFacts]:
     return _roots_first(ends, roots)
 
 
-_WORDS: Final = {"root_failure": 0, "failure": 1, "crashed": 2, "raised": 3, "left": 4, "signalled": 5}
+_WORDS: Final = {
+    "root_failure": 0,
+    "failure": 1,
+    "task_ended": 1,
+    "crashed": 2,
+    "raised": 3,
+    "left": 4,
+    "signalled": 5,
+}
 
 
 def crashed(facts: Sequence[LogFact]) -> set[int]:

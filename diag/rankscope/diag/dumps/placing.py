@@ -23,6 +23,7 @@ from rankscope.diag.dumps.names import NameFacts, are_ranks, natural
 from rankscope.diag.dumps.numbers import numbered_on_nodes
 from rankscope.diag.dumps.pieces import Piece, Pieces, Process, Source, cut, process_of, with_folder_samples
 from rankscope.diag.dumps.speakers import BY_CHANNEL, numbers_before_lines, speakers_placed, with_rank_of_name
+from rankscope.diag.dumps.tasks import tasks_placed
 from rankscope.diag.dumps.told import (
     bare_channel,
     is_launcher,
@@ -92,6 +93,7 @@ def place(sources: Sequence[Source]) -> Pieces:
         least = max(spoken.values(), default=-1) + 1
         pieces = _without_names(pieces, started, notes, taken=bool(named), least=least)
     said = crashes_placed(said, pieces)
+    said = tasks_placed(said, {one.rank for one in pieces if one.rank is not None and one.dump.threads})
     facts = speakers_placed(said, pieces, spoken, notes)
     pieces = with_orphans(_find_children(pieces, started), started, notes)
     for piece in pieces:

@@ -69,6 +69,9 @@ FactKind = Literal[
     "root_failure",  # torchrun's "Root Cause"
     "left",  # torch's warning at the end of a program that did not destroy its process group
     "signalled",  # torchrun sent a signal to a survivor
+    "task_ended",  # srun: a task and how it ended
+    "cancelled",  # Slurm or the launcher: the whole job was ended from outside
+    "oom_kill",  # Slurm: some process was killed for its memory
     "crashed",  # "Fatal Python error": the signal that ended the process, or what made it end itself
     "child_crashed",  # the same of a process that a rank started
     "raised",  # last line of a traceback
@@ -98,6 +101,7 @@ class LogFact:
         seconds: how long was waited, ``None`` when not said.
         channel: what stood before the line, as of a dump.
         frames: the stack of an ``interrupted`` process, leaf first.
+        task: Slurm's number of a task (``task_ended``), node its host.
         local_rank: number of the process on its node (``failure``), ``None`` when not said.
     """
 
@@ -113,6 +117,8 @@ class LogFact:
     seconds: float | None = None
     channel: str = ""
     local_rank: int | None = None
+    task: int | None = None
+    node: str = ""
     frames: tuple[Frame, ...] = ()
 
 

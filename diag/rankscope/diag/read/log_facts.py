@@ -16,6 +16,7 @@ from typing import Final
 from rankscope.diag.model import ExitFacts
 from rankscope.diag.read import LogFact
 from rankscope.diag.read.log_collectives import CollectiveReader
+from rankscope.diag.read.log_ended import AGENTS_SIGNAL, ENDED_WORDS, ended_facts
 from rankscope.diag.read.log_failures import (
     CRASH,
     RESTART_WORDS,
@@ -78,6 +79,8 @@ ANCHORS: Final[tuple[bytes, ...]] = (
     b"in store based barrier",
     b"destroy_process_group",
     CRASH.encode(),
+    b"srun: error: ",
+    b"slurmstepd",
     b"Culprit rank ",
     b"missing ranks: {",
 )
@@ -90,7 +93,7 @@ _STAMP: Final = re.compile(
 )
 # Raised by who started the workers: what became of these follows, or stands in the same line.
 _LAUNCHERS: Final = "torch.multiprocessing.spawn.Process"
-_EVERY_ONE: Final = frozenset({"failure", "root_failure", "restarted"})
+_EVERY_ONE: Final = frozenset({"failure", "root_failure", "restarted", "task_ended"})
 _LONGEST: Final = 500
 _LONGEST_LINE: Final = 20_000
 _MOST_FACTS: Final = 100_001  # of one writer; one more than an input may give, so that a loss is told
@@ -183,14 +186,7 @@ class FactReader:
         if any(word in text for word in _AGENT_WORDS):
             self._add(agent_fact(text, number=number, time=time))
             return
-        if CRASH in text:
-            self._add(crash_fact(text, number=number, rank=rank, time=time))
-        if any(word in text for word in _LEFT_WORDS):
-            self._add(LogFact("left", text[:_LONGEST], number, rank, 0, time, ExitFacts(None)))
-        if _RENDEZVOUS in text:
-            self._after = _AFTER_WATCHDOG  # its result says how often the workers were started again
-        if any(word in text for word in RESTART_WORDS):
-            self._add(restart_fact(text, number=number, time=time))
+        self._of_ends(text, number=number, rank=rank, time=time)
         in_report = self._after > 0 and any(word in text for word in _REPORT)
         self._after = max(self._after - 1, 0)
         if in_report or any(word in text for word in _COLLECTIVE_WORDS):
@@ -200,11 +196,27 @@ class FactReader:
         if any(word in text for word in _WAIT_WORDS):
             self._add(wait_fact(text, number=number, rank=rank, time=time))
 
+    def _of_ends(self, text: str, *, number: int, rank: int | None, time: float | None) -> None:
+        """What tells of ends, and of new beginnings, on a line of its own."""
+        if any(word in text for word in ENDED_WORDS):
+            for fact in ended_facts(text, number=number, time=time):
+                self._add(fact)
+        if CRASH in text:
+            self._add(crash_fact(text, number=number, rank=rank, time=time))
+        if any(word in text for word in _LEFT_WORDS):
+            self._add(LogFact("left", text[:_LONGEST], number, rank, 0, time, ExitFacts(None)))
+        if _RENDEZVOUS in text:
+            self._after = _AFTER_WATCHDOG  # its result says how often the workers were started again
+        if any(word in text for word in RESTART_WORDS):
+            self._add(restart_fact(text, number=number, time=time))
+
     def _add_raised(self, raised: Raised, *, rank: int | None, time: float | None) -> None:
         text = raised.text[:_LONGEST]
         if text.startswith(_LAUNCHERS):
             self._add(spawned_fact(text, number=raised.line, time=time))
             return
+        if AGENTS_SIGNAL in text:
+            return  # the launcher was stopped: the line says so by itself
         if is_interruption(text):
             self._add_interruption(raised, rank=rank, time=time)
             return
