@@ -23,6 +23,7 @@ _PREFERENCE: Final[dict[StackSource, int]] = {
     "py-spy": 3,
     "pystack": 2,
     "faulthandler": 1,
+    "printed": 1,
     "gdb": 0,
     "traceback": -1,
 }

@@ -11,8 +11,8 @@ from typing import Literal
 
 from rankscope.diag.model import ExitFacts, FlightRecord, Frame, ThreadStack
 
-StackSource = Literal["py-spy", "pystack", "faulthandler", "gdb", "traceback"]
-"""Where stacks come from; a traceback is the stack of an interrupted process."""
+StackSource = Literal["py-spy", "pystack", "faulthandler", "gdb", "printed", "traceback"]
+"""Where stacks come from: a tool, the program itself, the traceback of an interrupted process."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from rankscope.diag.read import (
     documents,
     faulthandler,
     gdb,
+    printed_stacks,
     pyspy_text,
     pystack,
 )
@@ -35,8 +36,9 @@ _LONGEST_RECENT: Final = 4_096  # characters kept of a line before a dump
 _LONGEST_LINE: Final = 1 << 16  # characters of a line that is no document
 _WIDEST_MARGIN: Final = 64  # blanks that may stand before a whole dump
 _NEAR: Final = 80  # lines between a dump without threads and the tool's complaint
+_STRAY: Final = "lines of stacks whose form is not known"
 # What the first lines of all formats begin with.
-_FIRSTS: Final = frozenset("TPCS#[{EWwp💀")
+_FIRSTS: Final = frozenset("TPCS#[{EWwp💀-*=stD")
 _COMPLAINING: Final = frozenset("ECWwp💀")
 _FACT_WORDS: Final = re.compile("|".join(re.escape(anchor.decode()) for anchor in FACT_ANCHORS))
 
@@ -132,6 +134,8 @@ class Channel:
             self._foreign += bool(line.text.strip())
             if self._foreign > _FOREIGN_LINES:
                 self._close_section()
+        if self._section is None and not self._in_fact and printed_stacks.FRAME.match(line.text):
+            self._found.tally.note(_STRAY)
         self._feed_facts(line, stamp)
         self.recent.append(Line(line.number, line.text[:_LONGEST_RECENT]))
         return self._in_fact
@@ -167,6 +171,9 @@ class Channel:
             return faulthandler.FaulthandlerSection(origin, tally)
         if gdb.opens(text):
             return gdb.GdbSection(origin, tally)
+        may_begin = self._section is None or isinstance(self._section, printed_stacks.PrintedSection)
+        if may_begin and printed_stacks.opens(text):
+            return printed_stacks.PrintedSection(origin, tally)
         if text[0] in _COMPLAINING and complaints.opens(text):
             return complaints.ComplaintSection(origin, tally)
         return None

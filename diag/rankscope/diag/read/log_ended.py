@@ -1,7 +1,8 @@
 """Reads what Slurm and torchrun write when tasks end, and when a whole job is ended from outside.
 
 ``srun`` names the node and the task, which is a rank only where each rank is a task of its own;
-``slurmstepd`` says that a job or step was cancelled, and mostly why. The forms of Slurm 17 to 24 and of torch 1.9 to 2.13.
+``slurmstepd`` says that a job or step was cancelled, and mostly why. The forms of Slurm 17 to 24, and of
+torch 1.9 to 2.13.
 """
 
 from __future__ import annotations

@@ -11,7 +11,16 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from rankscope.diag.read import Contents, complaints, documents, faulthandler, gdb, pyspy_text, pystack
+from rankscope.diag.read import (
+    Contents,
+    complaints,
+    documents,
+    faulthandler,
+    gdb,
+    printed_stacks,
+    pyspy_text,
+    pystack,
+)
 from rankscope.diag.read.anchors import BEFORE_BYTES, AnchorScan
 from rankscope.diag.read.bounds import Bounds, Tally
 from rankscope.diag.read.channels import Found
@@ -31,6 +40,7 @@ _STACK_ANCHORS: Final = (
     *pystack.ANCHORS,
     *faulthandler.ANCHORS,
     *gdb.ANCHORS,
+    *printed_stacks.ANCHORS,
     *complaints.ANCHORS,
     *documents.ANCHORS,
 )
