@@ -77,3 +77,99 @@ def test_ranks_that_raise_what_their_watchdog_said_are_no_cause() -> None:
     lines = [raised.format(rank) for rank in range(3)]
     diagnosis, _ = of_log(*all_but(4, 3), told(3, 9930), *lines, summary(1, 1))
     assert (diagnosis.verdict, diagnosis.culprits) == ("RankNonCommHang", (3,))
+
+
+def test_everyone_in_one_collective_for_long_is_a_hang_of_the_layer_that_names_nobody() -> None:
+    diagnosis, _ = of_log(*all_but(4))
+    assert (diagnosis.verdict, diagnosis.rule, diagnosis.confidence) == ("RankCommHang", "7", "low")
+    assert diagnosis.culprits == ()
+    assert "for 600 s" in diagnosis.summary
+    assert {row.role for row in diagnosis.ranks} == {"victim"}
+    aborted, _ = of_log(*all_but(4), summary(1, -6))
+    assert (aborted.verdict, aborted.culprits) == ("RankCommHang", ())
+    assert "rank 1 ended as a consequence" in aborted.summary
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [*all_but(4, 3), caught(3, 9930)],
+        [*all_but(4, 3), caught(3, group="7(dp)")],
+        [caught(0)],
+    ],
+)
+def test_not_everyone_in_one_collective_is_no_hang_of_the_layer_as_a_whole(lines: list[str]) -> None:
+    diagnosis, _ = of_log(*lines)
+    assert diagnosis.rule != "7"
+
+
+COMPLETION = "gpu-b07:984:1357 [0] ib_plugin.c:1615 NCCL WARN NET/IB : Got completion from peer"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "172.36.143.59<44206> with status=12 opcode=129 len=65536 vendor err 129 (Recv) localGid ::1",
+        "172.36.143.59<44206> with error 12, opcode 0, len 0, vendor err 129",
+        "172.36.143.59<44206> with status=IBV_WC_RETRY_EXC_ERR(12) opcode=IBV_WC_SEND(0) vendor_err=129",
+    ],
+)
+def test_who_lost_an_infiniband_connection_is_named_with_its_other_end(error: str) -> None:
+    lines = [f"[default{rank}]:{line}" for rank in range(4) for line in caught(rank).splitlines() if line]
+    flushed = error.replace("12", "5") if "IBV" not in error else error.replace("(12)", "(5)")
+    diagnosis, _ = of_log(
+        *lines, f"[default2]:{COMPLETION} {error}", f"[default0]:{COMPLETION} {flushed.replace('59', '60')}"
+    )
+    assert (diagnosis.verdict, diagnosis.kind, diagnosis.culprits) == ("RankCommHang", "network", (2,))
+    assert "172.36.143.59;" in diagnosis.summary
+    assert diagnosis.confidence == "low"
+
+
+def test_a_lost_connection_that_most_ranks_tell_of_names_none_of_them() -> None:
+    error = "10.0.0.1<1> with status=12 opcode=0"
+    lines = [f"[rank{rank}]:{COMPLETION} {error}" for rank in range(3)]
+    diagnosis, _ = of_log(*all_but(4), *lines)
+    assert (diagnosis.verdict, diagnosis.culprits) == ("RankCommHang", ())
+    assert "10.0.0.1" in diagnosis.summary
+
+
+STUCK = "ProcessGroupNCCL's watchdog got stuck for 480 seconds without making progress in monitoring"
+
+
+def test_watchdogs_that_stand_still_on_most_ranks_accuse_none_of_them() -> None:
+    lines = [f"[rank{rank}]:[E626 ProcessGroupNCCL.cpp:1743] {STUCK}" for rank in (0, 1, 3)]
+    diagnosis, _ = of_log(caught(2), *lines)
+    assert (diagnosis.verdict, diagnosis.kind, diagnosis.culprits) == ("Unknown", "none", ())
+    assert "the NCCL watchdog of ranks 0-1,3 got stuck for 480 s" in diagnosis.summary
+
+
+RAISED = """\
+[rank{0}]: Traceback (most recent call last):
+[rank{0}]:   File "/home/u/train.py", line 20, in main
+[rank{0}]:     dist.init_process_group("nccl")
+[rank{0}]: torch.distributed.DistStoreError: {1}"""
+CLIENTS = "Timed out after 601 seconds waiting for clients. {}/{} clients joined."
+ON_STORE = (
+    "Timed out initializing process group in store based barrier on rank {0}, for key: "
+    "store_based_barrier_key:1 (world_size=4, num_workers_joined=3, timeout=0:10:00)"
+)
+
+
+def test_a_start_up_that_some_did_not_join_tells_how_many() -> None:
+    diagnosis, _ = of_log(RAISED.format(0, CLIENTS.format(15, 16)))
+    assert (diagnosis.verdict, diagnosis.kind, diagnosis.culprits) == ("RankNonCommHang", "startup", ())
+    assert "15 of 16 ranks joined in 601 s: 1 of them did not" in diagnosis.summary
+    assert "closed" not in diagnosis.summary
+
+
+def test_who_alone_does_not_say_that_it_waited_for_the_others_is_named() -> None:
+    diagnosis, _ = of_log(*(RAISED.format(rank, ON_STORE.format(rank)) for rank in (0, 1, 3)))
+    assert (diagnosis.kind, diagnosis.culprits) == ("startup", (2,))
+    few, _ = of_log(*(RAISED.format(rank, ON_STORE.format(rank)) for rank in (0, 3)))
+    assert (few.kind, few.culprits) == ("startup", ())
+
+
+def test_who_failed_in_its_start_up_is_why_the_others_waited() -> None:
+    failed = RAISED.format(2, "x").rpartition("\n")[0] + "\n[rank2]: ImportError: no module"
+    diagnosis, _ = of_log(RAISED.format(0, CLIENTS.format(3, 4)), failed)
+    assert (diagnosis.verdict, diagnosis.culprits) == ("Exited", (2,))

@@ -7,35 +7,24 @@ that stacks, records or ends gave stays, unless that end is only what the missin
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
-from rankscope.diag.classify.wording import name_ranks, verb
-from rankscope.diag.model import Diagnosis, Evidence, Kind, RankFinding, Verdict
+from rankscope.diag.classify.log_named import BARRIER, RULE, Named, lacks_an_id, named_by_log, stuck_watchdogs
+from rankscope.diag.classify.wording import join, name_ranks, verb
+from rankscope.diag.model import Diagnosis, Evidence, RankFinding
 from rankscope.diag.ranks import fold_ranks
 from rankscope.diag.read import FactKind, LogFact
 from rankscope.diag.read.vain_waits import waited_in_vain
 
 _SOURCE: Final = "log"
-_RULE: Final = "log"
 _MOST_LINES: Final = 16  # of evidence; a job of 1,000 ranks says the same 1,000 times
 _LONGEST: Final = 240  # characters of a line
-_BARRIER: Final = "monitoredBarrier"
-_DEFAULT: Final = "default_pg"
 _WENT_ON: Final = ": no end, steps are logged behind it"
 _PAST: Final = frozenset({"handled", "earlier"})
-_STATUS: Final = frozenset({"watchdog_timeout", "watchdog_status"})
-_NCCL_ID: Final = re.compile(
-    r"\[(\d{1,7})\] is setting up NCCL communicator and retr(?:ie|ei)ving ncclUniqueId from \[(\d{1,7})\]"
-)
-"""torch's words (``ProcessGroupNCCL::broadcastUniqueNCCLID``; until 2.0 spelled the other way): ranks of the
-group in brackets, the one that waits and the one that puts the id into the store."""
-_IN_VAIN: Final = re.compile(r"[Tt]imeout|[Tt]imed out")
 _SIGTERM: Final = -15
 _IN_EXITS: Final = frozenset({"failure", "root_failure", "signalled", "raised", "crashed", "task_ended"})
 """Kinds whose content the snapshots have as ends; each counts as used."""
@@ -59,17 +48,6 @@ _WORDS: Final[dict[FactKind, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Named:
-    """Ranks that the log names, and why."""
-
-    culprits: tuple[int, ...]
-    summary: str
-    kind: Kind = "none"
-    verdict: Verdict = "RankNonCommHang"
-    victims: tuple[int, ...] = ()
-
-
 def with_log_facts(diagnosis: Diagnosis, facts: Sequence[LogFact]) -> tuple[Diagnosis, dict[str, int]]:
     """The diagnosis with what log lines say.
 
@@ -84,13 +62,17 @@ def with_log_facts(diagnosis: Diagnosis, facts: Sequence[LogFact]) -> tuple[Diag
     raised = [fact for fact in facts if fact.kind == "raised" and fact.rank in living]
     tasks = [fact for fact in facts if fact.kind == "task_ended" and fact.rank is None]
     lines, left = _evidence([*(fact for fact in facts if fact.kind not in _IN_EXITS), *raised, *tasks])
-    named = _named(facts, diagnosis.world_size) if _may_name(diagnosis, facts) else None
+    named = named_by_log(facts, diagnosis.world_size) if _may_name(diagnosis, facts) else None
     told = _as_named(diagnosis, named) if named is not None else _interrupted(diagnosis, facts)
     told = _left_by_itself(_before_the_exit(told, raised), facts)
     if told.verdict == "Unknown":
         told = _ended_tasks(told, tasks) if tasks else _cancelled(told, facts)
     vain = waited_in_vain(facts)
-    summary = f"{told.summary}; {name_ranks(vain)} ended as a consequence" if vain else told.summary
+    summary = join(
+        told.summary,
+        stuck_watchdogs(facts) if told.verdict == "Unknown" else "",
+        f"{name_ranks(vain)} ended as a consequence" if vain else "",
+    )
     evidence = (*told.evidence, *_consequences(vain), *lines)
     return msgspec.structs.replace(told, summary=summary, evidence=evidence), left
 
@@ -146,14 +128,9 @@ def _may_name(diagnosis: Diagnosis, facts: Sequence[LogFact]) -> bool:
     ends: dict[int, str] = {
         fact.rank: fact.text for fact in facts if fact.rank is not None and fact.kind == "raised"
     }
-    if diagnosis.culprits and all(_BARRIER in ends.get(rank, "") for rank in diagnosis.culprits):
+    if diagnosis.culprits and all(BARRIER in ends.get(rank, "") for rank in diagnosis.culprits):
         return True
-    return bool(ends) and all(map(_lacks_an_id, (*ends.values(), *_ends_without_words(facts, ends))))
-
-
-def _lacks_an_id(text: str) -> bool:
-    """Whether it tells that a rank waited in vain for the id of a communicator."""
-    return _NCCL_ID.search(text) is not None and _IN_VAIN.search(text) is not None
+    return bool(ends) and all(map(lacks_an_id, (*ends.values(), *_ends_without_words(facts, ends))))
 
 
 def _ends_without_words(facts: Iterable[LogFact], ends: Mapping[int, str]) -> list[str]:
@@ -165,117 +142,6 @@ def _ends_without_words(facts: Iterable[LogFact], ends: Mapping[int, str]) -> li
         and fact.rank not in ends
         and not (fact.exit is not None and fact.exit.code == _SIGTERM)
     ]
-
-
-def _named(facts: Sequence[LogFact], world_size: int) -> _Named | None:
-    found = (
-        _did_not_come(facts),
-        _called_another(facts),
-        _gave_no_id(facts),
-        _is_behind(facts),
-        _watchdog_is_stuck(facts),
-    )
-    return next((one for one in found if one is not None and len(one.culprits) < max(world_size, 2)), None)
-
-
-def _did_not_come(facts: Sequence[LogFact]) -> _Named | None:
-    """Ranks that a barrier, or torch's analysis of its records, names."""
-    named = [fact for fact in facts if fact.kind == "flight_recorder" and fact.rank is not None]
-    if not named:
-        return None
-    ranks = _ranks(named)
-    if not any(_BARRIER in fact.text for fact in named):
-        return _Named(ranks, f"torch's own analysis names {name_ranks(ranks)}")
-    told = {fact.text for fact in named}
-    waited = [fact for fact in facts if fact.kind == "wait_timeout" and fact.text in told]
-    witnesses = tuple(rank for rank in _ranks(waited) if rank not in ranks)
-    seconds = max((fact.seconds or 0.0 for fact in waited), default=0.0)
-    text = f"{name_ranks(ranks)} did not come to monitored_barrier"
-    if witnesses:
-        text += f"; {name_ranks(witnesses)} waited {seconds:g} s for {verb(ranks, 'it', 'them')}"
-    return _Named(ranks, text, victims=witnesses)
-
-
-def _called_another(facts: Sequence[LogFact]) -> _Named | None:
-    """The rank that all others say called another collective than they did; without a majority, none."""
-    accused: dict[int, set[int]] = defaultdict(set)
-    for fact in facts:
-        if fact.kind == "mismatch" and fact.rank is not None and fact.other is not None:
-            accused[fact.other[0]].add(fact.rank)
-    if not accused:
-        return None
-    most = max(len(by) for by in accused.values())
-    ranks = tuple(sorted(rank for rank, by in accused.items() if len(by) == most))
-    if len(ranks) != 1 or most < 2:  # noqa: PLR2004 - two ranks accuse each other
-        return None
-    by = tuple(sorted(accused[ranks[0]]))
-    text = f"{name_ranks(by)} say that {name_ranks(ranks)} called another collective than they did"
-    return _Named(ranks, text, kind="desync", victims=by)
-
-
-def _gave_no_id(facts: Sequence[LogFact]) -> _Named | None:
-    """The rank that has not put the id of a NCCL communicator into the store, by those who waited for it.
-
-    The numbers are ranks of the group. Where what stands before the lines shows that they are not those of
-    the job, nobody can be named.
-    """
-    sources: set[int] = set()
-    waiting: set[int] = set()
-    for fact in facts:
-        found = _NCCL_ID.search(fact.text) if _lacks_an_id(fact.text) else None
-        if found is None:
-            continue
-        if fact.rank is not None and fact.rank != int(found[1]):
-            return None
-        waiting.add(int(found[1]))
-        sources.add(int(found[2]))
-    if len(sources) != 1 or sources & waiting:
-        return None
-    (source,) = sources
-    witnesses = tuple(sorted(waiting))
-    text = (
-        f"rank {source} has not given the id of a NCCL communicator that {name_ranks(witnesses)}"
-        f" {verb(witnesses, 'waits', 'wait')} for in the store: it has not come to the first collective,"
-        " or has ended"
-    )
-    return _Named((source,), text, kind="startup", victims=witnesses)
-
-
-def _is_behind(facts: Sequence[LogFact]) -> _Named | None:
-    """Ranks whose watchdog says that a collective has not ended which it has on the others."""
-    ended = _ended(facts)
-    if len(ended) < 3:  # noqa: PLR2004 - a majority
-        return None
-    newest = max(ended.values())
-    ranks = tuple(sorted(rank for rank, number in ended.items() if number < newest))
-    if not ranks or 2 * len(ranks) >= len(ended):
-        return None
-    last = min(ended[rank] for rank in ranks)
-    text = (
-        f"{name_ranks(ranks)} {verb(ranks, 'is', 'are')} still in collective {last + 1},"
-        f" which has ended on {name_ranks(set(ended) - set(ranks))}"
-    )
-    return _Named(ranks, text, verdict="RankCommHang", victims=tuple(sorted(set(ended) - set(ranks))))
-
-
-def _ended(facts: Sequence[LogFact]) -> Mapping[int, int]:
-    """The last collective of the default group that has ended, of each rank whose watchdog tells."""
-    ended: dict[int, int] = {}
-    for fact in facts:
-        if fact.kind in _STATUS and fact.rank is not None and fact.record is not None:
-            for group in fact.record.groups:
-                if 0 <= group.completed < group.enqueued and group.description in {"", _DEFAULT}:
-                    ended[fact.rank] = group.completed
-    return ended
-
-
-def _watchdog_is_stuck(facts: Sequence[LogFact]) -> _Named | None:
-    """Ranks whose watchdog cannot run: a CUDA call, or a thread that holds the GIL, keeps it."""
-    ranks = _ranks(fact for fact in facts if fact.kind == "watchdog_stuck")
-    if not ranks:
-        return None
-    text = f"the NCCL watchdog of {name_ranks(ranks)} got stuck: in a CUDA call, or for want of the GIL"
-    return _Named(ranks, text, kind="native_gil")
 
 
 def _interrupted(diagnosis: Diagnosis, facts: Sequence[LogFact]) -> Diagnosis:
@@ -317,7 +183,7 @@ def _ended_tasks(diagnosis: Diagnosis, tasks: Sequence[LogFact]) -> Diagnosis:
         confidence="low",
         nodes=(first[0].node,),
         summary=f"{diagnosis.summary}; {text}",
-        rule=_RULE,
+        rule=RULE,
     )
 
 
@@ -335,7 +201,7 @@ def _cancelled(diagnosis: Diagnosis, facts: Sequence[LogFact]) -> Diagnosis:
         confidence="medium",
         summary=f"the job was ended from outside: {lines[0][:_LONGEST].strip()}; whether it stood still "
         "before is not told",
-        rule=_RULE,
+        rule=RULE,
     )
 
 
@@ -358,23 +224,23 @@ def _ranks(facts: Iterable[LogFact]) -> tuple[int, ...]:
     return tuple(sorted({fact.rank for fact in facts if fact.rank is not None}))
 
 
-def _as_named(diagnosis: Diagnosis, named: _Named) -> Diagnosis:
+def _as_named(diagnosis: Diagnosis, named: Named) -> Diagnosis:
     return msgspec.structs.replace(
         diagnosis,
         verdict=named.verdict,
         kind=named.kind,
-        severity="warning",
+        severity=named.severity,
         confidence="low",
         culprits=named.culprits,
         summary=f"{named.summary}; by the log alone",
         location=None,
-        rule=_RULE,
-        would_change=f"a stack or a flight record of {name_ranks(named.culprits)}",
+        rule=named.rule,
+        would_change=named.would_change or f"a stack or a flight record of {name_ranks(named.culprits)}",
         ranks=tuple(_row(row, named) for row in diagnosis.ranks),
     )
 
 
-def _row(row: RankFinding, named: _Named) -> RankFinding:
+def _row(row: RankFinding, named: Named) -> RankFinding:
     if row.rank in named.culprits:
         rank_class = "RankCommHang" if named.verdict == "RankCommHang" else "RankNonCommHang"
         return msgspec.structs.replace(row, role="culprit", rank_class=rank_class)

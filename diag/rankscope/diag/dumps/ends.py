@@ -152,8 +152,7 @@ def without_waits(
 ) -> tuple[dict[int, ExitFacts], str | None]:
     """The ends that may be a cause, and a line about those that are only the end of a wait in vain.
 
-    What torchrun then does to the others (SIGTERM) is none either, where nobody ended for a reason of its
-    own.
+    What torchrun then does to the others (SIGTERM) is none either, where nobody else ended by itself.
 
     Args:
         ends: all ends, by rank.

@@ -38,6 +38,7 @@ _OF_ONE: Final = frozenset({*_SPEAKERS, "failure", "root_failure"})
 _TASK: Final = re.compile(r"\d{1,7}:|\[[\w.@-]{0,80},\d{1,7}\]:")
 """What ``srun --label`` and ``mpirun`` put before the lines of one task, without the stream's name."""
 _TORCHS_OWN: Final = re.compile(r"\[rank\d{1,7}\]:")
+_WORKER: Final = re.compile(r"\[[A-Za-z][\w.-]{0,63}\d\]:$")
 _Lines = tuple[int, str]
 """Whose lines: index of their input, and what stands before them."""
 
@@ -56,6 +57,9 @@ def speakers_placed(
     for piece in pieces:
         if channel := bare_channel(piece.dump.channel):
             told[piece.source, channel].add(piece.rank)
+    for at, fact in said:
+        if fact.rank is not None and (worker := _worker_of(fact)):
+            told[at, worker].add(fact.rank)
     known: dict[_Lines, int | None] = {
         key: next(iter(ranks)) for key, ranks in told.items() if len(ranks) == 1
     }
@@ -68,6 +72,15 @@ def speakers_placed(
         else fact
         for at, fact in said
     ]
+
+
+def _worker_of(fact: LogFact) -> str:
+    """The launcher's name of the worker (``[default4]:``) where it stands before torch's (``[rank12]:``).
+
+    What libraries in C print has only the first of them.
+    """
+    outer = fact.channel.removesuffix(f"[rank{fact.rank}]:").rstrip()
+    return bare_channel(outer) if outer != fact.channel and _WORKER.search(outer) else ""
 
 
 def numbers_before_lines(

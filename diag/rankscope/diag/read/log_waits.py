@@ -28,7 +28,7 @@ _AFTER: Final = re.compile(
     r"(?:after|waiting|timeout=|timeout) ?(\d{1,15}) ?(ms|milliseconds|seconds|secs|s)\b"
 )
 _CLOCK: Final = re.compile(r"timeout=(?:(\d{1,6}) days?, )?(\d{1,3}):(\d\d):(\d\d)")
-_BARRIER_RANK: Final = re.compile(r"store based barrier on rank: (\d{1,9})")
+_BARRIER_RANK: Final = re.compile(r"store based barrier on rank:? (\d{1,9})")
 _SETTING_UP: Final = re.compile(r"\[(\d{1,9})\] is setting up NCCL communicator")
 _REACHED: Final = re.compile(r"Rank (\d{1,9}) successfully reached monitoredBarrier")
 _RANKS: Final = (_BARRIER_RANK, _SETTING_UP, _REACHED)

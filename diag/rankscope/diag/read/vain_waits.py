@@ -22,6 +22,7 @@ _BY_WATCHDOG: Final = "a watchdog ends its process after a time-out"
 _RAISED: Final = {
     "Watchdog caught collective": _BY_WATCHDOG,
     "Detected mismatch between collectives": "an exception about calls that differ",
+    "in store based barrier": "an exception about ranks that did not join",
     "clients joined.": "an exception about ranks that did not join",
 }
 
