@@ -29,6 +29,27 @@ def described(record: FlightRecord, name: str, description: str) -> FlightRecord
     return msgspec.structs.replace(record, groups=tuple(groups))
 
 
+def message(
+    op: str,
+    peer: int,
+    size: int,
+    dtype: str = "Float",
+    *,
+    ended: bool = False,
+    seq: int = 1,
+    shape: tuple[int, ...] | None = None,
+) -> Collective:
+    """One half of a message of that many elements."""
+    tensor = ((shape or (size,)),)
+    return msgspec.structs.replace(
+        peer_call(op, peer, seq=seq, ended=ended),
+        input_sizes=tensor,
+        output_sizes=tensor,
+        input_dtypes=(dtype,),
+        output_dtypes=(dtype,),
+    )
+
+
 # ---- row 4: missing ranks ---------------------------------------------------------------------------------
 
 
@@ -496,3 +517,80 @@ def test_two_looks_at_records_that_stand_still_are_sure() -> None:
     records = (inside(4), a_record(*steps(3)), inside(4))
     found = judge_records(*records, again=records)
     assert (found.culprits, found.rule) == ((1,), "4")
+
+
+# ---- row 3: messages --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sent", "received"),
+    [((4096, "Float"), (8192, "Float")), ((64, "Half"), (64, "Float")), ((10, "Int"), (9, "Int"))],
+)
+@pytest.mark.parametrize("before", [0, 3])
+def test_a_message_of_other_bytes_than_are_received_is_a_tie(
+    sent: tuple[int, str], received: tuple[int, str], before: int
+) -> None:
+    done = range(before)
+    found = judge_records(
+        a_record(*(message("send", 1, 8, ended=True) for _ in done), message("send", 1, *sent)),
+        a_record(*(message("recv", 0, 8, ended=True) for _ in done), message("recv", 0, *received)),
+        a_record(peer_call("recv", 1)),
+    )
+    assert said(found) == ("RankNonCommHang", "desync", "low", (0, 1), "3")
+    assert found.summary.startswith(
+        f"a tie: in group 0 rank 0 called send of [{sent[0]}] {sent[1]} to rank 1;"
+        f" rank 1 called recv of [{received[0]}] {received[1]} from rank 0"
+    )
+    assert found.ranks[2].role == "victim"
+
+
+def test_an_eager_send_that_ended_before_its_larger_receive_is_the_other_half_of_it() -> None:
+    found = judge_records(
+        a_record(message("send", 1, 16, ended=True), *steps(1)), a_record(message("recv", 0, 32))
+    )
+    assert (found.kind, found.culprits) == ("desync", (0, 1))
+
+
+@pytest.mark.parametrize(
+    ("send", "recv"),
+    [
+        (message("send", 1, 64), message("recv", 0, 64)),
+        (message("send", 1, 64, shape=(8, 8)), message("recv", 0, 64)),
+        (message("send", 1, 128, "BFloat16"), message("recv", 0, 64, "Float")),
+        (peer_call("send", 1), message("recv", 0, 64)),
+    ],
+)
+def test_a_message_of_as_many_bytes_is_no_desync(send: Collective, recv: Collective) -> None:
+    found = judge_records(a_record(send), a_record(recv))
+    assert (found.verdict, found.culprits) == ("Unknown", ())
+    assert "both sides of each message have called it" in found.summary
+
+
+def test_the_next_message_of_another_size_is_not_compared_with_this_one() -> None:
+    found = judge_records(
+        a_record(message("send", 1, 64), message("send", 1, 32)), a_record(message("recv", 0, 64))
+    )
+    assert found.kind != "desync"
+
+
+def test_messages_of_records_that_lost_their_beginnings_are_aligned_by_those_before() -> None:
+    sizes = (3, 5, 7, 9)
+    sends = [message("send", 1, size, ended=True) for size in sizes]
+    receives = [message("recv", 0, size, ended=True) for size in sizes]
+    odd = (message("send", 1, 11), message("recv", 0, 12))
+    aligned = judge_records(
+        a_record(*sends, odd[0], whole=False), a_record(*receives[1:], odd[1], whole=False)
+    )
+    assert (aligned.kind, aligned.culprits) == ("desync", (0, 1))
+    behind = judge_records(
+        a_record(*sends[:-1], odd[0], whole=False), a_record(*receives, odd[1], whole=False)
+    )
+    assert behind.kind != "desync"
+
+
+@pytest.mark.parametrize("ranks", [2, 5])
+def test_all_ranks_in_one_collective_of_a_group_without_a_name_are_in_it(ranks: int) -> None:
+    """A watchdog's line names no group."""
+    found = judge_records(*[a_record(call(seq=9, group="", ended=False), whole=False)] * ranks)
+    assert "everyone is in it" in found.summary
+    assert "()" not in found.summary

@@ -15,7 +15,8 @@ broadcast, all_gather in one tensor         bytes of the input: they copy, whate
 barrier                                     nothing
 all_gather of lists, all_to_all, gather,    nothing: uneven parts are legal, and only the root has
 scatter, sparse, coalesced, unknown         both sides
-send, recv                                  never compared: each has a peer of its own
+send, recv                                  nothing on all members, each has a peer of its own; bytes on
+                                            both sides of a message (``messages``)
 ==========================================  =======================================================
 
 Object collectives are such operations on byte tensors whose sizes were exchanged before: they need no rule.
@@ -110,13 +111,20 @@ def differ(one: Signature, other: Signature) -> bool:
     return one[0] != other[0] or (one != other and bool(one[1]) and bool(other[1]))
 
 
-def describe(call: Collective) -> str:
-    """``all_reduce of [64] Float``."""
-    if not call.input_sizes:
+def amount(sizes: tuple[tuple[int, ...], ...], dtypes: tuple[str, ...]) -> object:
+    """What is moved of some tensors: bytes, else elements and dtypes; ``None`` where no size is told."""
+    return _bytes(tuple(math.prod(size) for size in sizes), dtypes) if sizes else None
+
+
+def describe(call: Collective, *, outputs: bool = False) -> str:
+    """``all_reduce of [64] Float``: by its inputs, or by its outputs."""
+    all_sizes = call.output_sizes if outputs else call.input_sizes
+    dtypes = call.output_dtypes if outputs else call.input_dtypes
+    if not all_sizes:
         return call.op
-    sizes = ", ".join(str(list(size)) for size in call.input_sizes[:2])
-    more = ", ..." if len(call.input_sizes) > 2 else ""  # noqa: PLR2004 - a line's worth
-    return f"{call.op} of {sizes}{more} {call.input_dtypes[0] if call.input_dtypes else ''}".rstrip()
+    sizes = ", ".join(str(list(size)) for size in all_sizes[:2])
+    more = ", ..." if len(all_sizes) > 2 else ""  # noqa: PLR2004 - a line's worth
+    return f"{call.op} of {sizes}{more} {dtypes[0] if dtypes else ''}".rstrip()
 
 
 def _bytes(elements: tuple[int, ...], dtypes: tuple[str, ...]) -> object:

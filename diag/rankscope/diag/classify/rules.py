@@ -17,6 +17,7 @@ from rankscope.diag.classify.desync import different_collectives
 from rankscope.diag.classify.endings import process_gone
 from rankscope.diag.classify.frozen import all_stopped, frozen_ranks
 from rankscope.diag.classify.graph import seq_evidence
+from rankscope.diag.classify.messages import different_messages
 from rankscope.diag.classify.motion import moved_before, nobody_waits, something_advanced, still_moving
 from rankscope.diag.classify.one_place import common_place
 from rankscope.diag.classify.pace import least_in_communication
@@ -41,6 +42,7 @@ RULES: Final[tuple[Rule, ...]] = (
     all_stopped,
     frozen_ranks,
     different_collectives,
+    different_messages,
     least_in_communication,
     moved_before,
     swallowed_packets,
@@ -97,6 +99,17 @@ def _not_known(job: JobView) -> Finding:
     )
 
 
+def _where_all_are(job: JobView, waiting: Sequence[RankView]) -> str:
+    """Nobody is missing: from one collective, from several of different groups, or from a message."""
+    groups = sorted({one.group for one in job.waits.open})
+    if groups:
+        return "everyone is in " + ("it" if len(groups) == 1 else f"one of its groups ({', '.join(groups)})")
+    if all(view.inside is not None and view.inside.is_p2p for view in waiting):
+        return "both sides of each message have called it"
+    calls_of = {(view.inside.op, view.inside.seq) for view in waiting if view.inside is not None}
+    return "everyone is in it" if len(calls_of) == 1 else "no rank is seen to be missing"
+
+
 def _by_records(job: JobView, waiting: Sequence[RankView]) -> str:
     """What flight records alone show when they point at nobody."""
     if not any(view.latest.record is not None for view in job.ranks):
@@ -107,9 +120,6 @@ def _by_records(job: JobView, waiting: Sequence[RankView]) -> str:
     if any(not one.sized for one in job.waits.open):
         return f"{text}; no record tells the members of the groups, so that whom they wait for is not known"
     if not job.unseen and all(one.complete and not one.absent for one in job.waits.open):
-        groups = sorted({one.group for one in job.waits.open})
-        where = "it" if len(groups) == 1 else f"one of its groups ({', '.join(groups)})"
-        return (
-            f"{text}; everyone is in {where}: a hang of the communication layer, or a moment of a healthy job"
-        )
+        where = _where_all_are(job, waiting)
+        return f"{text}; {where}: a hang of the communication layer, or a moment of a healthy job"
     return f"{text}; the records do not show whom they wait for"
