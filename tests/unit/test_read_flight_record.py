@@ -524,3 +524,19 @@ def test_a_pickle_that_was_cut_off_in_its_entries_says_so(part: float) -> None:
     assert record is not None
     assert record.is_cut
     assert record.groups[0].enqueued == 99
+
+
+@pytest.mark.parametrize(
+    ("counted", "called", "is_inside"),
+    [(-1, 1, True), (0, 1, True), (3, 4, True), (4, 4, False), (2, 4, False)],
+)
+def test_a_call_that_nccl_has_not_counted_yet_has_not_returned(
+    counted: int, called: int, *, is_inside: bool
+) -> None:
+    status = {"0": {"last_enqueued_collective": counted}}
+    last = {"collective_seq_id": called, "state": "scheduled", "retired": False}
+    group = next(one for one in read(nccl(last, pg_status=status)).groups if one.name == "0")
+    assert (group.inside, group.enqueued) == (called if is_inside else -1, called)
+    send = {"profiling_name": "nccl:send 0->1", "is_p2p": True, "p2p_seq_id": 1}
+    mixed = next(one for one in read(nccl(send, last, pg_status=status)).groups if one.name == "0")
+    assert mixed.inside == -1

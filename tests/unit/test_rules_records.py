@@ -594,3 +594,70 @@ def test_all_ranks_in_one_collective_of_a_group_without_a_name_are_in_it(ranks: 
     found = judge_records(*[a_record(call(seq=9, group="", ended=False), whole=False)] * ranks)
     assert "everyone is in it" in found.summary
     assert "()" not in found.summary
+
+
+# ---- row 4 on the device ----------------------------------------------------------------------------------
+
+
+def on_device(
+    *, started: bool | None, seq: int = 4, is_inside: bool = False, group: str = "0"
+) -> FlightRecord:
+    """A rank in a collective of which its GPU has begun, or not begun; gloo tells neither."""
+    members = {group: (0, 1, 2, 3)} if group != "0" else None
+    record = a_record(
+        *steps(seq - 1, group=group),
+        call(seq=seq, group=group, ended=False, started=started),
+        members=members,
+    )
+    groups = (
+        msgspec.structs.replace(one, inside=seq) if is_inside and one.name == group else one
+        for one in record.groups
+    )
+    return msgspec.structs.replace(record, groups=tuple(groups))
+
+
+@pytest.mark.parametrize("behind", [(3,), (0,), (1, 2)])
+def test_who_has_not_begun_what_runs_on_all_others_holds_them_up(behind: tuple[int, ...]) -> None:
+    records = [on_device(started=rank not in behind) for rank in range(4)]
+    found = judge_records(*records)
+    assert said(found) == ("RankNonCommHang", "none", "low", behind, "4")
+    assert "all_reduce, collective 4 of group 0" in found.summary
+    assert "not begun it" in found.summary
+    assert found.location is not None
+    assert (found.location.rank, found.location.line) == (behind[0], 11)
+    assert {one.rank: one.waits_for for one in found.ranks if one.role == "victim"} == {
+        rank: behind for rank in range(4) if rank not in behind
+    }
+    assert judge_records(*records, again=records).confidence == "medium"
+
+
+@pytest.mark.parametrize(("seq", "sets_up"), [(1, True), (7, False)])
+def test_a_rank_whose_call_has_not_returned_is_inside_of_the_layer(seq: int, *, sets_up: bool) -> None:
+    others = [on_device(started=True, seq=seq, group="5")] * 3
+    found = judge_records(*others, on_device(started=False, seq=seq, group="5", is_inside=True))
+    assert said(found) == ("RankCommHang", "network", "low", (3,), "4")
+    assert f"still inside of the call of all_reduce, collective {seq} of group" in found.summary
+    assert ("sets up a communicator" in found.summary) is sets_up
+
+
+@pytest.mark.parametrize(
+    "starts",
+    [(False,) * 4, (True,) * 4, (None,) * 4, (None, None, None, False), (False, False, False, True)],
+)
+def test_starts_that_set_no_minority_apart_name_nobody(starts: tuple[bool | None, ...]) -> None:
+    found = judge_records(*(on_device(started=one) for one in starts))
+    assert (found.verdict, found.culprits) == ("Unknown", ())
+
+
+def test_a_rank_that_is_held_up_in_an_older_collective_does_not_hold_up_the_others() -> None:
+    members = {"5": (2, 3)}
+    pair = call(seq=1, group="5", ended=False, started=True)
+    late = a_record(*steps(3), pair, call(seq=4, ended=False, started=False), members=members)
+    free = a_record(*steps(3), call(seq=4, ended=False, started=True), members=members)
+    both = a_record(*steps(3), pair, call(seq=4, ended=False, started=True), members=members)
+    assert judge_records(free, free, both, late).culprits == ()
+
+
+def test_a_rank_that_is_missing_goes_before_one_whose_device_has_not_begun() -> None:
+    found = judge_records(on_device(started=True), on_device(started=False), a_record(*steps(3)))
+    assert found.culprits == (2,)

@@ -241,6 +241,8 @@ class RecordedGroup(msgspec.Struct, frozen=True, gc=False):
         members: its global ranks, empty when unknown (gloo's records lose them once there are sub-groups).
         enqueued: last collective that was called, started the last seen to run, completed the last that
             ended; -1 for none, or not known.
+        inside: the collective whose call has not returned: NCCL counts it when it has. -1 for none, and where
+            that is not known: sends and receives of the group move the count as well.
     """
 
     name: str
@@ -249,6 +251,7 @@ class RecordedGroup(msgspec.Struct, frozen=True, gc=False):
     enqueued: int = -1
     started: int = -1
     completed: int = -1
+    inside: int = -1
 
 
 class FlightRecord(msgspec.Struct, frozen=True, gc=False):

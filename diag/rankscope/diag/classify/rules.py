@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from rankscope.diag.classify.begun import not_begun_on_the_device
 from rankscope.diag.classify.blame import Finding, calls, pair_evidence, unseen_phrase, victim_evidence
 from rankscope.diag.classify.chains import awaited_peers
 from rankscope.diag.classify.chains import awaited_peers, awaited_unseen
@@ -51,6 +52,7 @@ RULES: Final[tuple[Rule, ...]] = (
     still_moving,
     awaited_peers,
     awaited_unseen,
+    not_begun_on_the_device,
     start_up,
     beside_a_shared_lock,
     apart_from_most,

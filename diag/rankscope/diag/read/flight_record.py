@@ -244,12 +244,15 @@ def _groups(
     What the entries say of the last call is the last word only where none behind them was cut off.
     """
     seen: dict[tuple[object, str], tuple[str, int, int]] = {}
+    with_peers = set[tuple[object, str]]()
     for row, entry in rows:
         key = (_pg_id(row), entry.group)
         description, called, ended = seen.get(key) or (_described(row, config, entry.group), -1, -1)
         if not entry.is_p2p:
             called = max(called, entry.seq)
             ended = max(ended, entry.seq) if entry.is_completed else ended
+        else:
+            with_peers.add(key)
         seen[key] = (description, called, ended)
     groups: list[RecordedGroup] = []
     for (pg_id, name), (description, called, ended) in seen.items():
@@ -260,7 +263,19 @@ def _groups(
         last = status or (_Status() if is_cut else _Status(called, -1, ended))
         # NCCL counts a collective as enqueued when its call returns.
         enqueued = max(last.enqueued, called) if status or not is_cut else -1
-        groups.append(RecordedGroup(name, description, members, enqueued, last.started, last.completed))
+        is_inside = status is not None and called > 0 and called - 1 == max(status.enqueued, 0)
+        is_known = not is_cut and (pg_id, name) not in with_peers
+        groups.append(
+            RecordedGroup(
+                name,
+                description,
+                members,
+                enqueued,
+                last.started,
+                last.completed,
+                called if is_inside and is_known else -1,
+            )
+        )
     with_entries = {pg_id for pg_id, _ in seen}
     groups += [
         RecordedGroup("", "", (), *one) for pg_id, one in statuses.items() if pg_id not in with_entries
