@@ -661,3 +661,70 @@ def test_a_rank_that_is_held_up_in_an_older_collective_does_not_hold_up_the_othe
 def test_a_rank_that_is_missing_goes_before_one_whose_device_has_not_begun() -> None:
     found = judge_records(on_device(started=True), on_device(started=False), a_record(*steps(3)))
     assert found.culprits == (2,)
+
+
+# ---- row 7: times inside of records -----------------------------------------------------------------------
+
+SECOND = 1000 * MS
+
+
+def piled_up(
+    *after: int, every: int = 1, before: int = 20, op: str = "all_reduce", ended: bool = False
+) -> FlightRecord:
+    """A rank in a collective that called others so many seconds later, after steps of ``every`` seconds."""
+    done = [call(seq=seq, at=seq * every * SECOND) for seq in range(1, before + 1)]
+    began = (before + 1) * every
+    held = call(seq=before + 1, ended=False, at=began * SECOND)
+    later = [
+        call(op, before + 2 + at, ended=ended, at=(began + seconds) * SECOND)
+        for at, seconds in enumerate(after)
+    ]
+    return a_record(*done, held, *later, status={"0": (before + 1 + len(after), before)})
+
+
+@pytest.mark.parametrize(
+    ("after", "severity"), [((40,), "warning"), ((1, 95, 475), "error"), ((0, 200), "error")]
+)
+def test_calls_made_long_after_prove_that_nothing_ended(after: tuple[int, ...], severity: str) -> None:
+    found = judge_records(piled_up(*after), piled_up(), piled_up())
+    assert said(found) == ("RankCommHang", "network", "low", (), "7")
+    assert found.severity == severity
+    assert f"nothing ended for {after[-1]} s, while ranks called further operations" in found.summary
+    assert "healthy" not in found.summary
+    assert {one.role for one in found.ranks} == {"victim"}
+    assert any("before, they were at most 1.0 s apart" in one for one in (e.fact for e in found.evidence))
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        piled_up(20),
+        piled_up(60, every=25),
+        piled_up(475, every=200),
+        piled_up(475, before=2),
+        piled_up(),
+        a_record(
+            *steps(30),
+            call(seq=31, ended=False, at=-1_795_968_338_000_000_000),
+            call(seq=32, ended=False, at=900 * SECOND),
+        ),
+    ],
+)
+def test_what_the_job_s_own_pauses_explain_may_be_a_healthy_moment(record: FlightRecord) -> None:
+    found = judge_records(record, record)
+    assert (found.verdict, found.rule) == ("Unknown", "none")
+    assert "a moment of a healthy job" in found.summary
+
+
+def test_what_ended_in_another_group_meanwhile_is_movement() -> None:
+    moved = call(seq=1, group="9", at=(21 + 470) * SECOND)
+    base = piled_up(475)
+    record = a_record(*base.entries[:-1], moved, base.entries[-1], status={"0": (22, 20), "9": (1, 1)})
+    assert judge_records(record, record).verdict == "Unknown"
+
+
+def test_a_rank_that_came_late_shortens_what_is_proven() -> None:
+    late = piled_up(every=1)
+    moved = msgspec.structs.replace(late.entries[-1], created_ns=late.entries[-1].created_ns + 470 * SECOND)
+    found = judge_records(piled_up(475), a_record(*late.entries[:-1], moved, status={"0": (21, 20)}))
+    assert found.verdict == "Unknown"

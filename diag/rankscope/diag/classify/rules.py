@@ -30,6 +30,7 @@ from rankscope.diag.classify.stacks import (
     off_communication,
 )
 from rankscope.diag.classify.start_up import start_up
+from rankscope.diag.classify.stood_still import stood_still
 from rankscope.diag.classify.swallowed import swallowed_packets
 from rankscope.diag.classify.view import JobView, RankView, away_ranks, waiting_ranks
 from rankscope.diag.classify.wording import join, stand_phrase, verb, wait_phrase
@@ -53,6 +54,7 @@ RULES: Final[tuple[Rule, ...]] = (
     awaited_peers,
     awaited_unseen,
     not_begun_on_the_device,
+    stood_still,
     start_up,
     beside_a_shared_lock,
     apart_from_most,
