@@ -462,6 +462,46 @@ def test_a_late_rank_in_a_collective_that_it_has_not_entered_yet_is_named_with_l
     assert (found.culprits, found.confidence) == ((1,), "low")
 
 
+def on_gpu(
+    record: FlightRecord, *, begins: list[float], took_ms: float = 10.0, seen: bool = True
+) -> FlightRecord:
+    """The record with starts that many ms after the beginning of its steps of 50 ms, and ends after them.
+
+    ``seen``: whether a start was found out when it was, or together with the end, as torch does.
+    """
+    entries: list[Collective] = []
+    for entry, begin in zip(record.entries, begins, strict=True):
+        step = call().created_ns + 50 * entry.seq * MS
+        started, ended = step + int(begin * MS), step + int((begin + took_ms) * MS)
+        found = started if seen else ended - 1_000
+        entries.append(msgspec.structs.replace(entry, started_ns=found, completed_ns=ended))
+    return msgspec.structs.replace(record, entries=tuple(entries))
+
+
+@pytest.mark.parametrize("seen", [True, False])
+@pytest.mark.parametrize("late_ms", [12.0, 40.0])
+def test_a_host_that_calls_late_holds_up_nobody_whose_device_is_behind(late_ms: float, *, seen: bool) -> None:
+    """All devices begin together, a long time after the last call."""
+    begins = [300.0] * 40
+    found = judge_records(*(on_gpu(paced(late), begins=begins, seen=seen) for late in (0, late_ms, 0.3)))
+    assert (found.verdict, found.culprits) == ("Unknown", ())
+
+
+def test_a_device_that_begins_late_is_late_whenever_its_host_called() -> None:
+    found = judge_records(*(on_gpu(paced(0), begins=[late] * 40) for late in (200.0, 240.0, 200.1)))
+    assert (found.verdict, found.culprits) == ("RankNonCommSlow", (1,))
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_late_host_whose_device_is_free_is_late(*, seen: bool) -> None:
+    """Its device begins at once; a watchdog that looks now and then finds that out up to 100 ms later."""
+    wait = [0.0 if seen else 11.0 * (step % 9) for step in range(40)]
+    records = [
+        on_gpu(paced(late), begins=[late + one for one in wait], seen=seen) for late in (0.0, 40.0, 0.2)
+    ]
+    assert (judge_records(*records).verdict, judge_records(*records).culprits) == ("RankNonCommSlow", (1,))
+
+
 # ---- records beside pages and stacks ----------------------------------------------------------------------
 
 

@@ -5,6 +5,10 @@ between the first of them and the last of the others, so that two ranks late tog
 they are all ranks of their node. Across hosts the offset of the clocks is taken, of those that the
 collectives leave open (``clocks``) and that the clocks may have where they were compared, that makes the
 accused least late: what is left is late by any clock.
+
+A host that calls late holds up nobody while its device is not done with earlier work. Where records tell when
+each collective began on the device, that is its arrival. Torch finds a start out together with the end, when
+its watchdog looks: then a call is not late by less than its device was surely behind.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
 
@@ -39,6 +43,13 @@ Calls = Mapping[int, Mapping[int, Collective]]
 """The collectives of one group: by rank, then by number."""
 _MOST: Final = 2_000  # newest collectives of a group that are looked at: as many as torch keeps by default
 _MOST_CALLS: Final = 400_000  # of all its ranks: 16,384 of them are still judged in a fraction of a second
+_FOUND_TOGETHER_NS: Final = 1_000_000  # a start and an end that one look found out are microseconds apart
+_LOOKS_EVERY_NS: Final = (
+    150_000_000  # torch's watchdog sleeps 100 ms between two looks (ProcessGroupNCCL.cpp)
+)
+_MOST_STARTS: Final = (
+    0.9  # of the collectives: in so many all ranks' starts were seen, so that they are compared
+)
 _MOST_ACCUSED: Final = 32  # hosts that are compared with all others
 _LEAST_REPEATED: Final = (
     4  # times that an operation comes again, on average, from which its sizes tell steps apart
@@ -171,12 +182,15 @@ class _Arrivals:
         times: by rank, ns by its own clock, one a number.
         together: whether its members leave it together.
         likes: what tells the collectives of one step from each other, one a number.
+        behind: by rank, by how many ns its device was at least behind its call, one a number; empty where the
+            records do not tell it.
     """
 
     seqs: Sequence[int]
     times: Mapping[int, Sequence[int]]
     together: Sequence[bool]
     likes: Sequence[object]
+    behind: Mapping[int, Sequence[int]] = field(default_factory=dict[int, Sequence[int]])
 
     @property
     def least(self) -> int:
@@ -191,7 +205,12 @@ class _Arrivals:
     def since(self, begin: int) -> _Arrivals:
         """The part from an index on."""
         times = {rank: times[begin:] for rank, times in self.times.items()}
-        return _Arrivals(self.seqs[begin:], times, self.together[begin:], self.likes[begin:])
+        behind = {rank: spans[begin:] for rank, spans in self.behind.items()}
+        return _Arrivals(self.seqs[begin:], times, self.together[begin:], self.likes[begin:], behind)
+
+    def counts(self, ranks: Sequence[int], at: int, gap: int) -> bool:
+        """Whether ranks that called so much later than the others held them up: their device was free."""
+        return not self.behind or any(self.behind[rank][at] < gap for rank in ranks)
 
 
 def _arrivals(calls: Calls) -> _Arrivals:
@@ -201,12 +220,31 @@ def _arrivals(calls: Calls) -> _Arrivals:
     if len(common) < LEAST_COLLECTIVES:
         return _Arrivals((), {}, (), ())  # they tell nothing
     seqs = [seq for seq in common if all(calls[rank][seq].created_ns > 0 for rank in ranks)]
+    began = [seq for seq in seqs if all(_start_was_seen(calls[rank][seq]) for rank in ranks)]
+    on_device = len(began) >= _MOST_STARTS * len(seqs) > 0
+    seqs = began if on_device else seqs
+    columns = {rank: [calls[rank][seq] for seq in seqs] for rank in ranks}
+    tells = not on_device and all(one.started_ns for of_rank in columns.values() for one in of_rank[:1])
     return _Arrivals(
         seqs,
-        {rank: [calls[rank][seq].created_ns for seq in seqs] for rank in ranks},
+        {
+            rank: [one.started_ns if on_device else one.created_ns for one in of_rank]
+            for rank, of_rank in columns.items()
+        },
         [all(calls[rank][seq].op in TOGETHER for rank in ranks) for seq in seqs],
-        _likes([calls[ranks[0]][seq] for seq in seqs]),
+        _likes(columns[ranks[0]]),
+        {rank: list(map(_device_behind, of_rank)) for rank, of_rank in columns.items()} if tells else {},
     )
+
+
+def _start_was_seen(call: Collective) -> bool:
+    """Whether its start was found out before its end, and so when it began."""
+    return 0 < call.started_ns < call.completed_ns - _FOUND_TOGETHER_NS
+
+
+def _device_behind(call: Collective) -> int:
+    """By how many ns the device was at least behind the call, whenever the watchdog looked; 0 if unknown."""
+    return max(0, call.started_ns - call.created_ns - _LOOKS_EVERY_NS) if call.started_ns else 0
 
 
 def _likes(calls: Sequence[Collective]) -> list[object]:
@@ -265,13 +303,16 @@ def _accusations(
             gap = (
                 alone[host][at] if own.second[at] < 0 else min(alone[host][at], own.last[at] - own.second[at])
             )
-            if gap > 0:
+            if gap > 0 and arrivals.counts((own.last_rank[at],), at, gap):
                 of_rank.setdefault(own.last_rank[at], [0] * count)[at] = gap
                 all_gaps[at] = max(all_gaps[at], gap)
     of_node: dict[str, list[int]] = {}
     for host in accused if len(hosts) > 1 else ():
         if len(hosts[host].ranks) > 1:
-            of_node[host] = gaps = _behind_other_hosts(host, hosts, ahead, hosts[host].first)
+            gaps = _behind_other_hosts(host, hosts, ahead, hosts[host].first)
+            ranks = hosts[host].ranks
+            gaps = [gap if arrivals.counts(ranks, at, gap) else 0 for at, gap in enumerate(gaps)]
+            of_node[host] = gaps
             all_gaps = [max(one, gap) for one, gap in zip(all_gaps, gaps, strict=True)]
     for rank, gaps in of_rank.items():
         yield _Accused((rank,), "", gaps, all_gaps, is_across)
