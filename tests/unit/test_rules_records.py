@@ -5,10 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 from tests.classify_factory import a_job, a_rank, judge, user
-from tests.records_factory import MS, a_record, call, judge_records, peer_call, steps
+from tests.records_factory import MS, a_record, call, judge_records, peer_call, recorded_job, steps
 
+from rankscope.diag.classify import diagnose, load_catalogue
 from rankscope.diag.classify.records import members_hash, read_groups
-from rankscope.diag.model import Collective, Diagnosis, FlightRecord, GroupProgress, RankSnapshot
+from rankscope.diag.model import Collective, Diagnosis, ExitFacts, FlightRecord, GroupProgress, RankSnapshot
 from rankscope.watchdog.probe import groups as probe_groups
 
 
@@ -768,3 +769,46 @@ def test_a_rank_that_came_late_shortens_what_is_proven() -> None:
     moved = msgspec.structs.replace(late.entries[-1], created_ns=late.entries[-1].created_ns + 470 * SECOND)
     found = judge_records(piled_up(475), a_record(*late.entries[:-1], moved, status={"0": (21, 20)}))
     assert found.verdict == "Unknown"
+
+
+# ---- exits that came of a hang ----------------------------------------------------------------------------
+
+
+def judge_ended(records: list[FlightRecord | None], codes: dict[int, int]) -> Diagnosis:
+    """Records of ranks of which some have ended since."""
+    job = recorded_job(*records)
+    ranks = [
+        msgspec.structs.replace(rank, exit=ExitFacts(codes[rank.rank])) if rank.rank in codes else rank
+        for rank in job.ranks
+    ]
+    return diagnose(
+        (msgspec.structs.replace(job, ranks=tuple(ranks)), None),
+        catalogue=load_catalogue(),
+        source_line=lambda _file, _line: None,
+        time="2026-11-29T16:40:00Z",
+    )
+
+
+@pytest.mark.parametrize(
+    "codes", [{0: -6}, {0: -6, 1: -6, 3: -6}, {0: -6, 1: -6, 2: -6, 3: -6}, {1: -6, 2: -15, 3: -15}]
+)
+def test_a_hang_that_the_records_show_goes_before_the_aborts_that_it_led_to(codes: dict[int, int]) -> None:
+    found = judge_ended([inside(50), inside(50), a_record(*steps(49)), inside(50)], codes)
+    assert (found.verdict, found.culprits, found.rule) == ("RankNonCommHang", (2,), "4")
+    assert found.summary.endswith("ended because of it")
+    assert [one.fact for one in found.evidence if one.source == "exit"] != []
+    assert found.ranks[2].role == "culprit"
+
+
+@pytest.mark.parametrize(
+    ("records", "codes"),
+    [
+        ([inside(50), inside(50), None, inside(50)], {2: -6}),  # it aborted by itself: no record
+        ([inside(50), inside(50), a_record(*steps(49)), inside(50)], {2: -9, 0: -6}),
+        ([inside(50), inside(50), a_record(*steps(49)), inside(50)], {0: -15, 1: -15}),
+        ([inside(50), a_record(*steps(50))], {0: 1}),
+        ([a_record(*steps(50)), a_record(*steps(50))], {0: -6}),  # the records show no wait
+    ],
+)
+def test_other_ends_are_the_cause(records: list[FlightRecord | None], codes: dict[int, int]) -> None:
+    assert judge_ended(records, codes).verdict == "Exited"

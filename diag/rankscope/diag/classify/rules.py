@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from rankscope.diag.classify.aborted import hang_before_exits
 from rankscope.diag.classify.begun import not_begun_on_the_device
 from rankscope.diag.classify.blame import Finding, calls, pair_evidence, unseen_phrase, victim_evidence
 from rankscope.diag.classify.chains import awaited_peers
@@ -37,7 +38,23 @@ from rankscope.diag.classify.wording import join, stand_phrase, verb, wait_phras
 
 Rule = Callable[[JobView], Finding | None]
 
+RECORD_RULES: Final[tuple[Rule, ...]] = (
+    different_collectives,
+    different_messages,
+    missing_from_collective,
+    awaited_peers,
+    not_begun_on_the_device,
+    stood_still,
+)
+
+
+def aborted(job: JobView) -> Finding | None:
+    """Rows 3 to 7. What flight records show of a hang for which the ranks were aborted afterwards."""
+    return hang_before_exits(job, RECORD_RULES)
+
+
 RULES: Final[tuple[Rule, ...]] = (
+    aborted,
     process_gone,
     slow_job,
     something_advanced,
