@@ -812,3 +812,57 @@ def test_a_hang_that_the_records_show_goes_before_the_aborts_that_it_led_to(code
 )
 def test_other_ends_are_the_cause(records: list[FlightRecord | None], codes: dict[int, int]) -> None:
     assert judge_ended(records, codes).verdict == "Exited"
+
+
+# ---- gloo's messages, which no record has -----------------------------------------------------------------
+
+
+def staged(stages: int, *, started: bool | None = None, held_by_pair: bool = True) -> list[FlightRecord]:
+    """A pipeline of two ranks a stage and two replicas; in the second replica stage 0 is stuck in its pair.
+
+    Rank 2 is stuck, and rank 3 waits for it; all stages of the first replica wait for the second's.
+    """
+    records: list[FlightRecord] = []
+    for stage in range(stages):
+        base = 4 * stage
+        for place in range(4):
+            replicas = (base + place % 2, base + place % 2 + 2)
+            first = base + place // 2 * 2
+            across, pair = f"dp{replicas[0]}", f"tp{first}"
+            members = {across: replicas, pair: (first, first + 1)}
+            calls = [call(seq=1, group=name, started=started) for name in (across, pair)]
+            if place < 2:
+                calls.append(call(seq=2, group=across, ended=False, started=started))
+            elif held_by_pair and base + place == 3:
+                calls.append(call(seq=2, group=pair, ended=False, started=started))
+            records.append(a_record(*calls, members=members, default=()))
+    return records
+
+
+@pytest.mark.parametrize("stages", [2, 3])
+def test_stages_that_may_wait_in_messages_of_gloo_are_not_called_stuck(stages: int) -> None:
+    found = judge_records(*staged(stages))
+    assert said(found) == ("RankNonCommHang", "none", "low", (2,), "4")
+    others = "ranks 6-7" if stages == 2 else "ranks 6-7,10-11"
+    note = f"{others} have not come either; gloo records no sends and receives: they may wait in one"
+    assert note in found.summary
+    assert "6-7 are stuck" not in found.summary
+    assert (found.ranks[4].waits_for, found.ranks[1].waits_for) == ((6,), (2,))
+
+
+def test_where_no_end_holds_up_more_than_the_others_all_are_named_and_the_messages_mentioned() -> None:
+    found = judge_records(*staged(2, held_by_pair=False))
+    assert found.culprits == (2, 3, 6, 7)
+    assert "gloo records no sends and receives: some of them may wait in one" in found.summary
+
+
+def test_nccl_records_its_messages() -> None:
+    found = judge_records(*staged(2, started=True))
+    assert found.culprits == (2, 6, 7)
+    assert "gloo" not in found.summary
+
+
+def test_ranks_that_one_collective_lacks_are_missing_together() -> None:
+    found = judge_records(inside(), inside(), a_record(*steps(3)), a_record(*steps(3)))
+    assert found.culprits == (2, 3)
+    assert "gloo" not in found.summary

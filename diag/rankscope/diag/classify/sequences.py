@@ -6,8 +6,10 @@ what they do.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from rankscope.diag.classify.blame import Finding, blame, calls, lower, pair_evidence, victim_evidence
 from rankscope.diag.classify.chains import awaited_peers
@@ -20,6 +22,9 @@ from rankscope.diag.classify.view import JobView, RankView, away_ranks, waiting_
 from rankscope.diag.classify.waits import OpenCollective
 from rankscope.diag.classify.wording import join, name_ranks, verb, wait_phrase
 from rankscope.diag.model import Confidence, Evidence, Kind
+
+_BY_FAR: Final = 2  # times as many ranks as any other end holds up
+_UNRECORDED: Final = "gloo records no sends and receives"
 
 
 def missing_from_collective(job: JobView) -> Finding | None:
@@ -64,6 +69,8 @@ def _not_entered(
         at_most = lower(at_most, to="medium" if store else "low")
     named = away or sinks
     victims = [view for view in victims if view not in named]
+    free, note = _in_messages(job, named)
+    named = [view for view in named if view not in free]
     found = blame(
         job,
         named,
@@ -79,12 +86,46 @@ def _not_entered(
         numbered=job.numbered_twice,
         proven=bool(away) and not job.waits.guessed and all(one.complete for one in job.missing),
     )
-    ends, named_ranks = job.waits.ends(), set(found.culprits)
+    ends, named_ranks = job.waits.ends(), {*found.culprits, *(view.rank for view in free)}
     waits = {
         view.rank: tuple(rank for rank in ends[view.rank] if rank in named_ranks) or found.culprits
         for view in victims
     }
-    return replace(found, victims=waits)
+    return replace(found, victims=waits, summary=join(found.summary, note))
+
+
+def _in_messages(job: JobView, sinks: Sequence[RankView]) -> tuple[list[RankView], str]:
+    """Which of several ends of chains may wait for another one in a message, and what to say of it.
+
+    Gloo records no sends and receives: the stages of a pipeline behind the one that is stuck wait in one, and
+    look as if they had gone away. All members of such a stage do, so that only its replicas wait for them; of
+    the stage that is stuck its own members wait as well. One end that holds up by far more ranks than any
+    other is where it began.
+    """
+    if len(sinks) < 2 or _all_lack_one(job, sinks) or not all(map(_by_gloo_alone, sinks)):  # noqa: PLR2004
+        return [], ""
+    held = Counter(end for ends in job.waits.ends().values() for end in ends)
+    first, second, *_ = sorted(sinks, key=lambda view: -held[view.rank])
+    if held[first.rank] <= _BY_FAR * held[second.rank]:
+        return [], f"{_UNRECORDED}: some of them may wait in one for another of them"
+    free = [view for view in sinks if view is not first]
+    ranks = [view.rank for view in free]
+    others = f"{name_ranks(ranks)} {verb(ranks, 'has', 'have')} not come either"
+    return free, f"{others}; {_UNRECORDED}: {verb(ranks, 'it', 'they')} may wait in one"
+
+
+def _all_lack_one(job: JobView, sinks: Sequence[RankView]) -> bool:
+    """Whether the same collective lacks all of them."""
+    ranks = {view.rank for view in sinks}
+    return any(ranks.issubset(one.absent) for one in job.missing)
+
+
+def _by_gloo_alone(view: RankView) -> bool:
+    """Whether all that is known of it is a record of gloo's."""
+    record = view.latest.record
+    if view.seen or view.latest.progress is not None or record is None:
+        return False
+    return bool(record.entries) and all(entry.is_started is None for entry in record.entries)
 
 
 def _how_sure(
