@@ -12,7 +12,6 @@ from typing import Final
 from rankscope.diag.classify.aborted import hang_before_exits
 from rankscope.diag.classify.begun import not_begun_on_the_device
 from rankscope.diag.classify.blame import Finding, calls, pair_evidence, unseen_phrase, victim_evidence
-from rankscope.diag.classify.chains import awaited_peers
 from rankscope.diag.classify.chains import awaited_peers, awaited_unseen
 from rankscope.diag.classify.company import apart_from_most, beside_a_shared_lock
 from rankscope.diag.classify.desync import different_collectives
