@@ -86,9 +86,14 @@ class Position:
         return tuple((function, file.rpartition("/")[2]) for function, file in path if file)
 
     @property
+    def shown_frame(self) -> Frame | None:
+        """The frame that says where it stands: the user's, else the one that tells most."""
+        return self.user_frame or self.shown or self.leaf
+
+    @property
     def place(self) -> str:
         """The place as a person reads it: the user's line, else the frame that tells most."""
-        frame = self.user_frame or self.shown or self.leaf
+        frame = self.shown_frame
         return show_frame(frame) if frame else "an empty stack"
 
 

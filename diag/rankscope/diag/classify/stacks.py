@@ -81,7 +81,7 @@ def different_calls(job: JobView) -> Finding | None:
         confidence="medium" if sure and job.paired and not found.is_tie else "low",
         rule="9",
         summary=join(
-            "a tie: " * found.is_tie + _where(found),
+            "a tie: " * found.is_tie + _where(job, found),
             wait_phrase(calls(rest), for_whom=()),
             KIND_WORDS["desync"],
         ),
@@ -105,13 +105,23 @@ def _is_one_call_without(messaging: Sequence[RankView], found: Minority) -> bool
     return found.rest == tuple(others)
 
 
-def _where(found: Minority) -> str:
-    """``rank 1 in barrier``, the odd ones of one place together."""
-    places = dict.fromkeys(found.sites[view.rank] for view in found.odd)
-    return "; ".join(
-        f"{name_ranks(view.rank for view in found.odd if found.sites[view.rank] == place)} in {place[0]}"
-        for place in places
-    )
+def _where(job: JobView, found: Minority) -> str:
+    """``rank 1 in barrier``, the odd ones of one place together; in a tie each side with its line."""
+    sides: dict[object, list[RankView]] = {}
+    for view in found.odd:
+        sides.setdefault(found.sites[view.rank], []).append(view)
+    parts: list[str] = []
+    for views in sides.values():
+        call = found.sites[views[0].rank][0]
+        line = f" at {job.cause(views[0]).place}" if found.is_tie and _has_place(views[0]) else ""
+        parts.append(f"{name_ranks(view.rank for view in views)} in {call}{line}")
+    return "; ".join(parts)
+
+
+def _has_place(view: RankView) -> bool:
+    """Whether it shows a line of the user's own or of a framework: the call is named anyway."""
+    position = view.position
+    return position is not None and (position.user_frame or position.shown) is not None
 
 
 def _all_that_wait(job: JobView) -> list[RankView]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -33,7 +33,7 @@ from rankscope.diag.dumps.source_texts import SourceTexts
 from rankscope.diag.dumps.timelines import EMPTY, NO_STACK, timelines, trouble_of
 from rankscope.diag.dumps.told import world_sizes
 from rankscope.diag.model import ExitFacts, FlightRecord, JobSnapshot, RankSnapshot
-from rankscope.diag.read import LogFact
+from rankscope.diag.read import LogFact, StackDump
 from rankscope.diag.read.vain_waits import waited_in_vain
 
 MOST_RANKS: Final = 1 << 17
@@ -50,12 +50,16 @@ class Gathered:
         facts: what log lines say.
         notes: assumptions that were made, a line each.
         unplaced: what belongs to no rank or was left out, with how often.
+        others: dumps of processes that are no ranks and serve them.
+        titles: of ranks that were numbered by a guess, what their processes are called.
     """
 
     snapshots: tuple[JobSnapshot, ...]
     facts: tuple[LogFact, ...]
     notes: tuple[str, ...]
     unplaced: Mapping[str, int]
+    others: tuple[StackDump, ...] = ()
+    titles: Mapping[int, str] = field(default_factory=dict[int, str])
 
 
 def gather(sources: Sequence[Source], *, job: str = "", time: float = 0.0) -> Gathered:
@@ -100,7 +104,9 @@ def gather(sources: Sequence[Source], *, job: str = "", time: float = 0.0) -> Ga
         JobSnapshot(job=job, time=time, world_size=size, ranks=ranks_then)
         for ranks_then in _side_by_side(stories)
     )
-    return Gathered(snapshots, pieces.facts, tuple(notes), unplaced)
+    return Gathered(
+        snapshots, pieces.facts, tuple(notes), unplaced, others=pieces.others, titles=pieces.titles
+    )
 
 
 def _with_stacks(looks: Mapping[int, Sequence[RankSnapshot]]) -> set[int]:

@@ -6,8 +6,8 @@ The shell of this room: it opens files, one after the other, each as a stream.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -21,7 +21,7 @@ from rankscope.diag.dumps.problem import Problem
 from rankscope.diag.dumps.stored import StoredJob, read_stored
 from rankscope.diag.errors import UsageError
 from rankscope.diag.model import JobSnapshot, RankSnapshot
-from rankscope.diag.read import Contents, LogFact
+from rankscope.diag.read import Contents, LogFact, StackDump
 from rankscope.diag.read.stream import read_contents
 from rankscope.diag.unhurried import without_collector
 
@@ -36,6 +36,8 @@ class DumpedJob:
         problems: what was lost, input by input.
         notes: assumptions that were made about ranks and times, a line each.
         facts: what log lines say.
+        others: dumps of processes that are no ranks and serve them: engines, front ends, drivers.
+        titles: of ranks that were numbered by a guess, what their processes are called.
     """
 
     pair: tuple[JobSnapshot, JobSnapshot | None]
@@ -43,6 +45,8 @@ class DumpedJob:
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
     facts: tuple[LogFact, ...] = ()
+    others: tuple[StackDump, ...] = ()
+    titles: Mapping[int, str] = field(default_factory=dict[int, str])
 
 
 def read_dumps(paths: Sequence[Path]) -> DumpedJob:
@@ -161,7 +165,17 @@ def _jobs(
             *before, last = gathered.snapshots
             pair: tuple[JobSnapshot, JobSnapshot | None] = (before[0], last) if before else (last, None)
             rest = tuple(before[1:])
-            return (DumpedJob(pair, rest, tuple(problems), gathered.notes, gathered.facts),)
+            return (
+                DumpedJob(
+                    pair,
+                    rest,
+                    tuple(problems),
+                    gathered.notes,
+                    gathered.facts,
+                    others=gathered.others,
+                    titles=gathered.titles,
+                ),
+            )
         if has_evidence and len(stored) > 1:
             problems.append(Problem("", "dumps beside the snapshots of several jobs, left out"))
         elif has_evidence:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from rankscope.diag.dumps.names import NameFacts, natural
 from rankscope.diag.dumps.told import bare_channel
@@ -60,6 +60,8 @@ class Pieces:
         facts: log lines, those about a process with a known rank carry it.
         notes: one line for each assumption made.
         unplaced: what belongs to no rank, with how often.
+        others: dumps of processes that are no ranks and serve them: engines, front ends, drivers.
+        titles: of ranks that were numbered by a guess, what their processes are called.
     """
 
     dumps: tuple[Piece, ...]
@@ -67,6 +69,8 @@ class Pieces:
     facts: tuple[LogFact, ...]
     notes: tuple[str, ...]
     unplaced: Mapping[str, int]
+    others: tuple[StackDump, ...] = ()
+    titles: Mapping[int, str] = field(default_factory=dict[int, str])
 
 
 def cut(at: int, source: Source) -> list[Piece]:

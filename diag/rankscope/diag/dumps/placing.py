@@ -1,9 +1,9 @@
 """Gives every dump, record and log line its rank.
 
 Which rank a piece belongs to is told, in this order, by the prefix of its lines, by the name, by a process
-number that something else gives a rank, by bare numbers that all names have, by the command line, by local
-variables, by what stands before the lines, and in the end by the order of the process numbers, with a
-warning. This module is pure: it is given names and contents.
+number that something else gives a rank, by the titles of the processes, by bare numbers that all names have,
+by the command line, by local variables, by what stands before the lines, and in the end by the order of the
+process numbers, with a warning. This module is pure: it is given names and contents.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from rankscope.diag.dumps.numbers import numbered_on_nodes
 from rankscope.diag.dumps.pieces import Piece, Pieces, Process, Source, cut, process_of, with_folder_samples
 from rankscope.diag.dumps.speakers import BY_CHANNEL, numbers_before_lines, speakers_placed, with_rank_of_name
 from rankscope.diag.dumps.tasks import tasks_placed
+from rankscope.diag.dumps.titles import no_ranks, numbered_by_titles, shown_title
 from rankscope.diag.dumps.told import (
     bare_channel,
     is_launcher,
@@ -40,6 +41,7 @@ _ORDERED_CHANNELS: Final = (
     "ranks are not named anywhere: numbered in the order of what stands before the lines"
 )
 _ORDERED_FILES: Final = "ranks are not named anywhere: numbered in the order of the files"
+_BY_TITLE: Final = "ranks are taken from the titles of their processes"
 _LIKE_RANK: Final = re.compile(r"rank[ _.=-]?\d", re.IGNORECASE)
 """A name that seems to tell the rank, and does not (``tp_rank0``, a number that no job has)."""
 
@@ -53,6 +55,7 @@ def place(sources: Sequence[Source]) -> Pieces:
     notes: list[str] = []
     unplaced: Counter[str] = Counter()
     pieces = [piece for at, source in enumerate(sources) for piece in cut(at, source)]
+    pieces, others = _without_servers(pieces)
     said = [
         (at, with_rank_of_name(fact, source.name))
         for at, source in enumerate(sources)
@@ -74,21 +77,23 @@ def place(sources: Sequence[Source]) -> Pieces:
     written = {rank for source in sources for rank in source.contents.ranks}
     known = {piece.rank for piece in pieces} | {fact.rank for _, fact in said} | written
     said = agents_placed(said, ranks, {rank for rank in known if rank is not None})
+    started = _started_by_ranks(pieces)
+    pieces = _by_titles(pieces, started, notes)
     by_number = _bare_numbers(sources, pieces, records, notes)
     pieces = [_numbered(piece, by_number) for piece in pieces]
     by_rank = _place_records(records, by_number, notes, unplaced)
-    started = _started_by_ranks(pieces)
     named = {*by_rank, *(fact.rank for _, fact in said if fact.rank is not None)}
     spoken = numbers_before_lines(
         said, pieces, sources, named | {piece.rank for piece in pieces if piece.rank is not None}
     )
+    is_guessed = all(piece.rank is None for piece in pieces) or _BY_TITLE in notes
     if all(piece.rank is None for piece in pieces):
         started = [one or other for one, other in zip(started, forked(pieces), strict=True)]
-        others = other_programs(pieces, started)
+        programs = other_programs(pieces, started)
         for piece in pieces:
-            if name := others.get(process_of(piece)):
+            if name := programs.get(process_of(piece)):
                 unplaced[f"stacks of another program than the ranks': {name} ({piece.dump.source})"] += 1
-        stay = [process_of(piece) not in others for piece in pieces]
+        stay = [process_of(piece) not in programs for piece in pieces]
         pieces, started = list(compress(pieces, stay)), list(compress(started, stay))
         least = max(spoken.values(), default=-1) + 1
         pieces = _without_names(pieces, started, notes, taken=bool(named), least=least)
@@ -101,7 +106,50 @@ def place(sources: Sequence[Source]) -> Pieces:
             what = "launcher" if is_launcher(piece.dump) else "process"
             unplaced[f"stacks of a {what} that is no rank ({piece.dump.source})"] += 1
     placed = without_doubles([piece for piece in pieces if piece.rank is not None])
-    return Pieces(tuple(with_folder_samples(placed)), by_rank, tuple(facts), tuple(notes), unplaced)
+    return Pieces(
+        tuple(with_folder_samples(placed)),
+        by_rank,
+        tuple(facts),
+        tuple(notes),
+        unplaced,
+        others=tuple(piece.dump for piece in others),
+        titles=_titles(placed) if is_guessed else {},
+    )
+
+
+def _without_servers(pieces: Sequence[Piece]) -> tuple[list[Piece], list[Piece]]:
+    """The dumps that may be of ranks, and those of processes that only serve them."""
+    serving = no_ranks([piece.dump for piece in pieces])
+    kept = [piece for piece, serves in zip(pieces, serving, strict=True) if not serves]
+    return kept, [piece for piece, serves in zip(pieces, serving, strict=True) if serves]
+
+
+def _by_titles(pieces: list[Piece], started: Sequence[bool], notes: list[str]) -> list[Piece]:
+    """Ranks of processes that no name and no prefix tells, by the place in the job that their titles tell."""
+    candidates = [
+        piece
+        for piece, is_started in zip(pieces, started, strict=True)
+        if not is_started and not is_launcher(piece.dump)
+    ]
+    if any(piece.rank is not None for piece in pieces):
+        return pieces
+    number = numbered_by_titles({process_of(piece): piece.dump.title for piece in candidates})
+    if not number:
+        return pieces
+    notes.append(_BY_TITLE)
+    ours = {id(piece) for piece in candidates}
+    return [
+        replace(piece, rank=number[process_of(piece)]) if id(piece) in ours else piece for piece in pieces
+    ]
+
+
+def _titles(placed: Sequence[Piece]) -> dict[int, str]:
+    """The title and the number of the process that each rank is."""
+    return {
+        piece.rank: f"{title} (process {piece.dump.pid})" if piece.dump.pid else title
+        for piece in placed
+        if piece.rank is not None and not piece.is_child and (title := shown_title(piece.dump))
+    }
 
 
 def _ranks_of_pids(pieces: Sequence[Piece], facts: Sequence[LogFact]) -> dict[int, int]:

@@ -6,6 +6,7 @@ import time
 
 from rankscope.diag.classify import Catalogue, diagnose
 from rankscope.diag.classify.log_words import with_log_facts
+from rankscope.diag.classify.other_processes import with_processes
 from rankscope.diag.dumps import DumpedJob
 from rankscope.diag.live import source_line
 from rankscope.diag.model import Diagnosis
@@ -21,4 +22,5 @@ def judge_dumped(job: DumpedJob, catalogue: Catalogue) -> tuple[Diagnosis, dict[
         time=iso_time(job.pair[0].time or time.time()),
         samples=job.samples,
     )
+    diagnosis = with_processes(diagnosis, job.others, job.titles, catalogue=catalogue)
     return with_log_facts(diagnosis, job.facts)
