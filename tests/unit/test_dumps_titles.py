@@ -51,8 +51,11 @@ def test_titles_that_do_not_place_every_process_number_none(titles: list[str]) -
     assert numbered_by_titles(dict(enumerate(titles))) == {}
 
 
+POLLS = (python("run_forever", 603, "asyncio/base_events.py"),)
+
+
 def served(*titles: str) -> list[bool]:
-    return no_ranks([a_dump(10 + at, *WAITS, title=title) for at, title in enumerate(titles)])
+    return no_ranks([a_dump(10 + at, *POLLS, title=title) for at, title in enumerate(titles)])
 
 
 def test_engines_front_ends_and_drivers_are_no_ranks_beside_workers() -> None:
@@ -80,6 +83,11 @@ def test_an_engine_without_a_title_is_known_by_what_it_runs() -> None:
     engine = a_dump(10, *ENGINE, title=command)
     assert no_ranks([engine, a_dump(11, *WAITS, worker, title=command)]) == [True, False]
     assert no_ranks([engine, a_dump(11, *WAITS, title=command)]) == [False, False]
+
+
+def test_a_front_end_that_runs_torch_itself_is_a_rank() -> None:
+    dumps = [a_dump(10, *WAITS, title="python -m vllm.entrypoints.openai.api_server"), a_dump(11, *WAITS)]
+    assert no_ranks(dumps) == [False, False]
 
 
 def test_command_lines_are_no_titles() -> None:

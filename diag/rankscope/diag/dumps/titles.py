@@ -26,9 +26,12 @@ _ENGINE: Final = re.compile(r"[\w-]+::EngineCore(?=_|$)")
 _FRONT_ENDS: Final = re.compile(
     r"VLLM::(?:APIServer|ApiServer|DPCoordinator)|sglang::(?!\w*scheduler)"
     r"|ray::(?:IDLE|TaskRunner|main_task|SplitCoordinator|JobSupervisor|ServeController|ProxyActor|_StatsActor)"
-    r"|(?:.* )?(?:\S*/)?vllm serve\b|(?:.* )?-m (?:vllm\.entrypoints|sglang\.launch_server)\b"
 )
 """They take requests, or hand out tasks: no collective of the job is theirs."""
+_SERVERS: Final = re.compile(
+    r"(?:.* )?(?:(?:\S*/)?vllm serve|-m (?:vllm\.entrypoints|sglang\.launch_server))\b"
+)
+"""Command lines of front ends; older ones may run the first rank themselves."""
 _ENGINE_FRAMES: Final = frozenset({"run_engine_core"})
 _WORKER_FRAMES: Final = frozenset({"worker_busy_loop", "worker_main"})
 # Slowest first, as vLLM lays its ranks out (``initialize_model_parallel``); SGLang's ranks are PP x TP.
@@ -66,9 +69,7 @@ def no_ranks(dumps: Sequence[StackDump]) -> list[bool]:
     asked about.
     """
     has_workers = any(_is_worker(dump) for dump in dumps)
-    found = [
-        _FRONT_ENDS.match(dump.title) is not None or (has_workers and _is_engine(dump)) for dump in dumps
-    ]
+    found = [_is_front_end(dump) or (has_workers and _is_engine(dump)) for dump in dumps]
     return found if not all(found) else [False] * len(dumps)
 
 
@@ -88,6 +89,13 @@ def _place(title: str) -> dict[str, int]:
 def _is_worker(dump: StackDump) -> bool:
     is_ray = _RAY_WORKER.match(dump.title) is not None and _FRONT_ENDS.match(dump.title) is None
     return is_ray or _WORKER.match(dump.title) is not None or _runs(dump, _WORKER_FRAMES)
+
+
+def _is_front_end(dump: StackDump) -> bool:
+    if _FRONT_ENDS.match(dump.title):
+        return True
+    frames = (frame for thread in dump.threads for frame in thread.frames)
+    return _SERVERS.match(dump.title) is not None and not any("torch/" in frame.file for frame in frames)
 
 
 def _is_engine(dump: StackDump) -> bool:
