@@ -405,3 +405,33 @@ def test_waits_for_gpus_have_the_names_of_their_calls() -> None:
     assert (found.kind, found.confidence, found.culprits) == ("desync", "low", (3,))
     assert "ranks 0-2 wait in cudaDeviceSynchronize" in found.summary
     assert "rank 3 in cudaMemcpyAsync" in found.summary
+LOOP = (
+    stdlib("Worker.main_loop", "site-packages/ray/_private/worker.py", 946),
+    stdlib("<module>", "site-packages/ray/_private/workers/default_worker.py", 330),
+)
+
+
+def test_a_worker_that_waits_for_its_next_task_has_none_and_says_so() -> None:
+    found = judge_still(*waiting(0, 1, 3), a_rank(2).but(frames=LOOP))
+    assert (found.culprits, found.kind) == ((2,), "none")
+    assert "rank 2 has no task, in Worker.main_loop (" in found.summary
+
+
+@pytest.mark.parametrize("active", [True, False])
+def test_one_look_shows_a_worker_without_a_task_at_rest_whatever_its_flag_says(active: bool) -> None:
+    looked = a_job(*waiting(0, 1, 3), a_rank(2).but(frames=LOOP, state=None, active=active))
+    found = judge(looked, None)
+    assert (found.verdict, found.culprits) == ("RankNonCommHang", (2,))
+
+
+def test_what_a_worker_runs_in_a_library_is_its_task() -> None:
+    served = (torch_frame("generate", "vllm/engine.py", 7), *LOOP)
+    found = judge_still(*waiting(0, 1, 3), a_rank(2).but(frames=served))
+    assert found.culprits == (2,)
+    assert "no task" not in found.summary
+
+
+def test_workers_that_all_have_no_task_hang_nowhere() -> None:
+    found = judge_still(*(a_rank(rank).but(frames=LOOP) for rank in range(3)))
+    assert (found.verdict, found.culprits) == ("Unknown", ())
+    assert "no rank has a task" in found.summary

@@ -34,6 +34,7 @@ LABEL_MEANINGS: Final[Mapping[str, str]] = {
     "storage": "reads or writes a file",
     "network": "waits for a socket",
     "pause": "sleeps between two turns",
+    "no_task": "waits for its next task, where nothing runs below it",
 }
 _HEAD: Final = """\
 # Catalogue

@@ -108,7 +108,10 @@ def blame(
         confidence=confidence,
         rule=rule,
         summary=join(
-            stuck_phrase({rank: (cause.place, cause.kind) for rank, cause in causes.items()}),
+            stuck_phrase(
+                {rank: (cause.place, cause.kind) for rank, cause in causes.items()},
+                without_task=ranks_without_task(named.ranks),
+            ),
             wait_phrase(calls(victims), for_whom=list(causes)),
             unseen_phrase(job),
         ),
@@ -123,6 +126,11 @@ def blame(
             *pair_evidence(job),
         ),
     )
+
+
+def ranks_without_task(views: Sequence[RankView]) -> list[int]:
+    """Those whose worker waits for its next task: it has returned from its last, or was given none."""
+    return [view.rank for view in views if view.position is not None and view.position.label == "no_task"]
 
 
 def severity_of(job: JobView, *, alive: bool) -> Severity:

@@ -14,6 +14,7 @@ from rankscope.diag.classify.blame import (
     activity_evidence,
     blame,
     pair_evidence,
+    ranks_without_task,
     severity_of,
     silence,
     unseen_phrase,
@@ -46,6 +47,8 @@ def common_place(job: JobView) -> Finding | None:
     quiet = levels == {"quiet"}
     leaving = all(view.position is not None and view.position.label == "exit" for view in away)
     known = job.rhythm_known or ((quiet or builds) and _ends_by_itself(job, away, gone=gone, leaving=leaving))
+    if len(ranks_without_task(away)) == len(away) and not gone:
+        return _stands_still(job, away, "no rank has a task, as between two steps of who gives them")
     if job.paired and not known:
         return _stands_still(job, away, "no step or collective says whether something should have moved")
     if not job.paired and not gone and not builds:

@@ -31,6 +31,7 @@ Label = Literal[
     "storage",
     "network",
     "pause",
+    "no_task",
 ]
 
 _NEVER: Final = re.compile(r"(?!)")

@@ -161,10 +161,11 @@ def _innermost_label(frames: tuple[Frame, ...], catalogue: Catalogue) -> tuple[L
     frame, the outermost native wait has the name that a person knows best.
     """
     native: Label | None = None
+    leaf = leaf_of(frames)
     weak: Label | None = None
     symbol = ""
     for at, frame in enumerate(frames):
-        label = catalogue.label(frame)
+        label = _label_at(frame, leaf, catalogue)
         if label is None:
             if catalogue.is_user_code(frame):
                 break
@@ -190,6 +191,12 @@ def _native_call(frame: Frame) -> str:
     """The short name of a C++ frame: ``recv`` of ``c10d::ProcessGroupNCCL::recv(at::Tensor&, int)``."""
     name = _TEMPLATES.sub("", shown_function(frame.function).replace(_ANONYMOUS, ""))
     return _DEVICE.sub("", name.partition("(")[0].rpartition("::")[2]) or shown_function(frame.function)
+
+
+def _label_at(frame: Frame, leaf: Frame | None, catalogue: Catalogue) -> Label | None:
+    """A frame's label; where something runs below a loop that takes tasks, that is its task."""
+    label = catalogue.label(frame)
+    return None if label == "no_task" and frame is not leaf else label
 
 
 def _setup_call(callers: tuple[Frame, ...], catalogue: Catalogue) -> str | None:

@@ -21,7 +21,7 @@ time that it chose, which ends by itself."""
 _LARGEST_TID: Final = 1 << 22  # Linux' highest process id: beyond it, py-spy knew the pthread only
 # What a thread in it cannot do while it runs.
 _ASLEEP: Final[frozenset[Label | None]] = frozenset(
-    {"loader_wait", "exit", "lock", "child_process", "storage", "network"}
+    {"loader_wait", "exit", "lock", "child_process", "storage", "network", "no_task"}
 )
 _PAUSES: Final = re.compile(r"nanosleep|built-in method sleep of")  # libc's, and gdb's ``py-bt``
 _NAMED: Final = re.compile(
@@ -38,8 +38,8 @@ def running(
     text = source_of(user, source_line) if user is not None and user is position.leaf else None
     if position.label == "pause" or _sleeps_for_a_time(thread):
         return "pauses"
-    if catalogue.is_asleep(thread.frames):
-        return "asleep"
+    if position.label == "no_task" or catalogue.is_asleep(thread.frames):
+        return "asleep"  # whatever py-spy says of a thread that waits in C++ for its next task
     if position.label == "gpu_wait":
         return "unknown"  # CUDA spins: that it runs does not say that it computes
     # Only py-spy tells; faulthandler's current thread is the one that its signal interrupted, asleep or not.

@@ -62,10 +62,18 @@ def verb(ranks: Sequence[int], one: str, many: str) -> str:
     return one if len(ranks) == 1 else many
 
 
-def stuck_phrase(places: Mapping[int, tuple[str, Kind]]) -> str:
-    """``rank 2 is stuck in load_batch (train.py:8), data loading``, ranks of one place together."""
+def stuck_phrase(places: Mapping[int, tuple[str, Kind]], *, without_task: Collection[int] = ()) -> str:
+    """``rank 2 is stuck in load_batch (train.py:8), data loading``, ranks of one place together.
+
+    Args:
+        places: where each rank stands, and at what.
+        without_task: those that wait for their next task there.
+    """
     parts: list[str] = []
     for (place, kind), ranks in _by_value(places):
+        if not set(ranks).difference(without_task):
+            parts.append(f"{name_ranks(ranks)} {verb(ranks, 'has', 'have')} no task, in {place}")
+            continue
         words = f", {KIND_WORDS[kind]}" if KIND_WORDS[kind] else ""
         parts.append(f"{name_ranks(ranks)} {verb(ranks, 'is', 'are')} stuck in {place}{words}")
     return "; ".join(parts)
