@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from rankscope.diag.classify.catalogue import Catalogue, Label
+from rankscope.diag.classify.mpi_calls import mpi_call
 from rankscope.diag.merge.normalise import bare_function, function_path, show_frame, shown_function
 from rankscope.diag.model import Frame, ThreadStack
 
@@ -158,7 +159,8 @@ def _innermost_label(frames: tuple[Frame, ...], catalogue: Catalogue) -> tuple[L
     """The label that says where the thread stands, and the names of the calls that carry it.
 
     A native frame tells the label, the Python frame that called it the name. Where there is no such Python
-    frame, the outermost native wait has the name that a person knows best.
+    frame, the outermost native wait has the name that a person knows best. An MPI call has a name of its own;
+    one that is made of others (mpi4py's ``allreduce``) is the outermost of them.
     """
     native: Label | None = None
     leaf = leaf_of(frames)
@@ -166,7 +168,10 @@ def _innermost_label(frames: tuple[Frame, ...], catalogue: Catalogue) -> tuple[L
     symbol = ""
     for at, frame in enumerate(frames):
         label = _label_at(frame, leaf, catalogue)
-        if label is None:
+        entry = mpi_call(frame)
+        if entry and frame.kind == "native":
+            symbol, native = entry, label if label in _WAITING else native
+        elif label is None:
             if catalogue.is_user_code(frame):
                 break
         elif label in _DOING:
@@ -182,7 +187,7 @@ def _innermost_label(frames: tuple[Frame, ...], catalogue: Catalogue) -> tuple[L
             setup = _setup_call(frames[at:], catalogue)
             if setup is not None:
                 return "startup", setup, symbol
-            called = "backward" if label == "backward" else bare_function(frame.function)
+            called = "backward" if label == "backward" else entry or bare_function(frame.function)
             return native or label, called, symbol
     return native or weak, "", symbol
 
