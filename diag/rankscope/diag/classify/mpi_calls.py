@@ -12,6 +12,7 @@ from typing import Final
 from rankscope.diag.merge.normalise import bare_function, portable_file
 from rankscope.diag.model import Frame
 
+MPI: Final = "MPI_"
 _ENTRY: Final = re.compile(r"P?MPI_([A-Z][a-z]\w*?)(?:_c)?")
 """The entries of the library and those for profilers; ``_c`` takes large counts (MPI 4.0, section 2.5.8)."""
 _CYTHON: Final = re.compile(r"__pyx_p[fw]_6mpi4py_3MPI_\d+(?:Intra|Inter)?[Cc]omm_\d+(\w+)")
@@ -31,4 +32,4 @@ def mpi_call(frame: Frame) -> str:
 
 
 def _spelled(name: str) -> str:
-    return f"MPI_{name[0].upper()}{name[1:].lower()}"
+    return f"{MPI}{name[0].upper()}{name[1:].lower()}"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from rankscope.diag.classify.catalogue import Catalogue, Label
-from rankscope.diag.classify.mpi_calls import mpi_call
+from rankscope.diag.classify.mpi_calls import MPI, mpi_call
 from rankscope.diag.merge.normalise import bare_function, function_path, show_frame, shown_function
 from rankscope.diag.model import Frame, ThreadStack
 
@@ -241,11 +241,11 @@ def _call_below(
 ) -> str:
     """The name of a wait that only C++ frames show: the same as where the line's text alone shows it.
 
-    A wait for the GPU is told by no line: it has the name of its C++ call.
+    A wait for the GPU is told by no line: it has the name of its C++ call. So has a call of MPI.
     """
     if label == "store_wait":
         return _STORE_WAIT
-    if symbol and (user is None or label == "gpu_wait"):
+    if symbol and (user is None or label == "gpu_wait" or symbol.startswith(MPI)):
         return symbol
     if user is not None and label == "collective" and _is_leaf(user, frames):
         return _spoken_call(user, source_line)

@@ -162,7 +162,7 @@ def without_waits(
     if not vain:
         return dict(ends), None
     others = {rank: end for rank, end in ends.items() if rank not in vain}
-    if all(end.code in (_SIGTERM, None) for end in others.values()):
+    if all(end.code == _SIGTERM or (end.code is None and not end.message) for end in others.values()):
         others = {}
     whose = f"rank{'s' * (len(vain) > 1)} {fold_ranks(vain)}"
     return others, f"{whose} ended of a wait in vain, a consequence: judged by what was waited for"
