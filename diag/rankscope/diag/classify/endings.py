@@ -56,8 +56,10 @@ def _failed(job: JobView, failed: Sequence[RankView]) -> Finding:
             evidence=evidence,
         )  # fmt: skip
     confidence: Confidence = "high" if len(first) == 1 else "low"
-    if not waiting and any(_end(view).code is None for view in job.of(first)):
-        confidence = lower(confidence, to="medium")  # nobody saw it end, or waits for it
+    if all(view.gone or not view.observed for view in job.ranks) and any(
+        _end(view).code is None for view in job.of(first)
+    ):
+        confidence = lower(confidence, to="medium")  # nobody saw it end, and no other is known to live
     if all(job.catalogue.is_consequence(_end(view).message) for view in job.of(first)):
         confidence = lower(confidence, to="low" if job.unseen else "medium")  # the cause was not seen
     return Finding(
