@@ -173,3 +173,18 @@ def test_who_failed_in_its_start_up_is_why_the_others_waited() -> None:
     failed = RAISED.format(2, "x").rpartition("\n")[0] + "\n[rank2]: ImportError: no module"
     diagnosis, _ = of_log(RAISED.format(0, CLIENTS.format(3, 4)), failed)
     assert (diagnosis.verdict, diagnosis.culprits) == ("Exited", (2,))
+
+
+def test_what_a_log_says_is_no_flight_record_and_no_look() -> None:
+    diagnosis, _ = of_log(*all_but(4, 2), told(2, 9930))
+    assert {line.source for line in diagnosis.evidence} == {"log"}
+    unknown, _ = of_log(*all_but(4, 2))
+    assert {line.source for line in unknown.evidence} == {"log"}
+    assert "second look" not in unknown.would_change
+
+
+def test_ranks_that_waited_some_milliseconds_more_or_less_say_the_same() -> None:
+    diagnosis, _ = of_log(*all_but(4))
+    (said,) = [line.fact for line in diagnosis.evidence if "Watchdog caught" in line.fact]
+    assert said.startswith("ranks 0-3: Watchdog caught")
+    assert "ran for 600020 to 600023 milliseconds" in said

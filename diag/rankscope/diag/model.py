@@ -280,6 +280,11 @@ class FlightRecord(msgspec.Struct, frozen=True, gc=False):
         """Whether it was put together from lines of a log: it says nothing of groups it does not name."""
         return not self.version
 
+    @property
+    def source(self) -> str:
+        """What evidence from it is from."""
+        return "log" if self.is_of_log else "flight record"
+
 
 class Connection(msgspec.Struct, frozen=True, gc=False):
     """One open TCP connection of a process at one time, as the kernel shows it.

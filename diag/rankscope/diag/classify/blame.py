@@ -210,7 +210,7 @@ def victim_evidence(views: Sequence[RankView]) -> list[Evidence]:
             source = "source line" if view.position.by_source else view.latest.source or "stack"
             by_call.setdefault((source, view.position.call), []).append(view.rank)
         elif view.inside is not None:
-            by_call.setdefault(("flight record", view.inside.op), []).append(view.rank)
+            by_call.setdefault((_teller(view), view.inside.op), []).append(view.rank)
     return [
         Evidence(
             source,
@@ -221,8 +221,14 @@ def victim_evidence(views: Sequence[RankView]) -> list[Evidence]:
     ]
 
 
+def _teller(view: RankView) -> str:
+    return view.latest.record.source if view.latest.record is not None else "flight record"
+
+
 def pair_evidence(job: JobView) -> list[Evidence]:
     """What the snapshots themselves can and cannot show."""
+    if job.by_log:
+        return []
     if not job.paired:
         return [Evidence("snapshot", "a single dump: it cannot show whether the job still moved")]
     ages = [

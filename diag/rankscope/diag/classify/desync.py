@@ -84,7 +84,7 @@ def different_collectives(job: JobView) -> Finding | None:
         victims=dict.fromkeys(waiting, odd),
         location=next((place for place in places if place is not None), None),
         evidence=(
-            *(Evidence("flight record", f"{side}, as {group}") for side in sides),
+            *(Evidence(job.told_by(split.calls), f"{side}, as {group}") for side in sides),
             *parting_evidence(job, job.of(odd), job.of(waiting)),
             *pair_evidence(job),
         ),

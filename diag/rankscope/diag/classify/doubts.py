@@ -36,7 +36,7 @@ def _missing(job: JobView, found: Finding) -> str:
     if job.unseen:
         stack = "a stack" if any(view.seen for view in job.ranks) else "a stack or a flight record"
         return f"{stack} of {name_ranks(job.unseen)}"
-    if not job.paired:
+    if not job.paired and not job.by_log:
         return "a second look some seconds later: one shows no movement"
     if found.culprits:
         return f"{_who(found)} still there, without working, in a later look"

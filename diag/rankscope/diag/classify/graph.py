@@ -42,14 +42,14 @@ def seq_evidence(job: JobView) -> list[Evidence]:
 
 def _teller(job: JobView, one: OpenCollective) -> str:
     on_page = any(view.latest.progress and view.latest.progress.groups for view in job.of(one.waiting))
-    return "progress page" if on_page else "flight record"
+    return "progress page" if on_page else job.told_by(one.waiting)
 
 
 def peer_evidence(job: JobView) -> list[Evidence]:
     """One line for each rank whose peer is known."""
     return [
         Evidence(
-            "local variables" if view.position is not None else "flight record",
+            "local variables" if view.position is not None else job.told_by((view.rank,)),
             f"{view.call} of rank {view.rank} waits for {name_ranks(job.peers[view.rank])}",
             view.rank,
         )

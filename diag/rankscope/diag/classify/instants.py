@@ -38,7 +38,7 @@ def not_of_one_moment(job: JobView) -> Finding | None:
                     unseen_phrase(job),
                 ),
                 victims=dict.fromkeys((view.rank for view in waiting), ()),
-                evidence=(Evidence("flight record", text), *pair_evidence(job)),
+                evidence=(Evidence(job.told_by(job.told.ranks), text), *pair_evidence(job)),
             )
     return None
 

@@ -113,7 +113,8 @@ def _recorded_cause(rank: RankSnapshot, kind: Kind, catalogue: Catalogue) -> Cau
     where = f"{last.op}{at}" if not last.is_completed else f"the code after {last.op}{at}"
     which = f"{last.op}, number {last.seq} of group {recorded_title(rank.record, last.group)}"
     state = "has ended" if last.is_completed else "has not ended"
-    fact = Evidence("flight record", f"its last operation is {which}; it {state}", rank.rank)
+    source = rank.record.source if rank.record is not None else "flight record"
+    fact = Evidence(source, f"its last operation is {which}; it {state}", rank.rank)
     return Cause(kind, where, _location(frame, frame.source if frame else None, rank.rank), (fact,))
 
 

@@ -7,6 +7,7 @@ that stacks, records or ends gave stays, unless that end is only what the missin
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
@@ -27,6 +28,8 @@ _WENT_ON: Final = ": no end, steps are logged behind it"
 _PAST: Final = frozenset({"handled", "earlier"})
 _SIGTERM: Final = -15
 _IN_EXITS: Final = frozenset({"failure", "root_failure", "signalled", "raised", "crashed", "task_ended"})
+_RAN: Final = re.compile(r"ran for \d{1,15} milliseconds")
+_RAN_FOR: Final = "ran for milliseconds"
 """Kinds whose content the snapshots have as ends; each counts as used."""
 _WORDS: Final[dict[FactKind, str]] = {
     "raised": "exceptions of ranks that have stacks",
@@ -79,26 +82,34 @@ def with_log_facts(diagnosis: Diagnosis, facts: Sequence[LogFact]) -> tuple[Diag
 
 def _evidence(facts: Iterable[LogFact]) -> tuple[list[Evidence], dict[str, int]]:
     """A line for each sentence, with the ranks that it is of; how many of which kind are left out."""
-    ranks: dict[tuple[FactKind, str], set[int]] = defaultdict(set)
-    count: Counter[tuple[FactKind, str]] = Counter()
+    said: dict[tuple[FactKind, str], list[LogFact]] = defaultdict(list)
     for fact in facts:
-        text = fact.text.strip()[:_LONGEST]
-        if fact.kind == "handled":
-            text = f"{text[: _LONGEST - len(_WENT_ON)]}{_WENT_ON}"
-        key = fact.kind, text
-        count[key] += 1
-        if fact.rank is not None and fact.kind != "flight_recorder":
-            ranks[key].add(fact.rank)
-    said = {text for kind, text in count if kind != "flight_recorder"}
-    keys = [key for key in count if key[0] != "flight_recorder" or key[1] not in said]
+        said[fact.kind, _folding(fact)].append(fact)
+    others = {text for kind, text in said if kind != "flight_recorder"}
+    keys = [key for key in said if key[0] != "flight_recorder" or key[1] not in others]
     keys.sort(key=lambda key: key[0] in _PAST)
     left: Counter[str] = Counter()
     for key in keys[_MOST_LINES:]:
-        left[f"{_WORDS.get(key[0], key[0])}, which are not shown"] += count[key]
-    return [_line(text, sorted(ranks[kind, text])) for kind, text in keys[:_MOST_LINES]], dict(left)
+        left[f"{_WORDS.get(key[0], key[0])}, which are not shown"] += len(said[key])
+    return [_line(said[key]) for key in keys[:_MOST_LINES]], dict(left)
 
 
-def _line(text: str, ranks: Sequence[int]) -> Evidence:
+def _folding(fact: LogFact) -> str:
+    """What lines of ranks that say the same have in common: each waited some milliseconds more or less."""
+    text = fact.text.strip()[:_LONGEST]
+    return _RAN.sub(_RAN_FOR, text) if fact.seconds is not None else text
+
+
+def _line(facts: Sequence[LogFact]) -> Evidence:
+    """The first one's words, and the ranks of all that say them."""
+    first = facts[0]
+    ranks = sorted({one.rank for one in facts if one.rank is not None and one.kind != "flight_recorder"})
+    text = first.text.strip()[:_LONGEST]
+    if first.kind == "handled":
+        text = f"{text[: _LONGEST - len(_WENT_ON)]}{_WENT_ON}"
+    waited = sorted({round(one.seconds * 1000) for one in facts if one.seconds is not None})
+    if len(waited) > 1:
+        text = _RAN.sub(f"ran for {waited[0]} to {waited[-1]} milliseconds", text)
     if len(ranks) == 1:
         return Evidence(_SOURCE, text, ranks[0])
     return Evidence(_SOURCE, f"{name_ranks(ranks)}: {text}" if ranks else text)

@@ -139,13 +139,13 @@ def _how_sure(
         text = f"no record tells the members of the groups that {name_ranks(job.waits.guessed)} wait in;"
         free = job.waits.sinks()
         text += f" {name_ranks(free)} {verb(free, 'waits', 'wait')} in none, and every chain of waits ends so"
-        return at_most, [Evidence("flight record", text)]
+        return at_most, [Evidence(job.told_by(job.waits.guessed), text)]
     if not job.numbered_twice and not any(view.seen for view in sinks):
         at_most = "low"  # every job looks like this at some moments
     late = latest_rank(job) if not job.numbered_twice else None
     if late is not None and [view.rank for view in sinks] == [late.rank]:
         # The moment a single dump was taken at may be any: this is how the job always looks.
-        return "low", [Evidence("flight record", late_fact(late), late.rank)]
+        return "low", [Evidence(job.told_by((late.rank,)), late_fact(late), late.rank)]
     return at_most, []
 
 

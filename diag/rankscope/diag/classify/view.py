@@ -199,6 +199,17 @@ class JobView:
         return any(one.completed > 0 for group in self.told.groups.values() for one in group.values())
 
     @property
+    def by_log(self) -> bool:
+        """Whether no more is known of any rank than what lines of logs say."""
+        return not any(
+            view.seen
+            or view.latest.facts is not None
+            or view.latest.progress is not None
+            or (view.latest.record is not None and not view.latest.record.is_of_log)
+            for view in self.ranks
+        )
+
+    @property
     def missing(self) -> tuple[OpenCollective, ...]:
         """Open collectives that some member has not entered."""
         return tuple(one for one in self.waits.open if one.absent)
@@ -236,6 +247,11 @@ class JobView:
             cut = {view.rank for view in recorded if view.latest.record and view.latest.record.is_cut}
             known |= {view.rank for view in recorded} - (cut - self.told.ranks)
         return tuple(rank for rank in range(self.latest.world_size) if rank not in known)
+
+    def told_by(self, ranks: Iterable[int]) -> str:
+        """What tells the numbers of some ranks, where no progress page does."""
+        sources = {view.latest.record.source for view in self.of(ranks) if view.latest.record is not None}
+        return sources.pop() if len(sources) == 1 else "flight record"
 
     def of(self, ranks: Iterable[int]) -> tuple[RankView, ...]:
         """The views of some ranks."""

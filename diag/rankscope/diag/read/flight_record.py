@@ -40,6 +40,7 @@ _PROTOCOL_0: Final = re.compile(rb"(?:\(dp?\d*|\(lp?\d*|[\]}]q)")
 _NUMBER: Final = re.compile(r"\d{1,10}")
 _MOST_RANKS: Final = 1_000_000
 _LONGEST_NAME: Final = 300
+_NO_VERSION: Final = "unknown"  # of a dump that does not tell it: without one it would be lines of a log
 _LAST_FIELDS: Final = frozenset({"state", "retired", "is_p2p"})  # of an entry; older versions lack the last
 _DEFAULT: Final = "default_pg"
 _STACKS: Final = 256  # newest entries of which the stack is kept in any case: most of the time goes there
@@ -167,7 +168,7 @@ def _record(document: Plain, problems: list[str], *, is_cut: bool) -> FlightReco
         groups=_groups(found, config, statuses, is_cut=is_cut),
         entries=tuple(entry for _, entry in found),
         is_whole=is_whole,
-        version=version[:20] if isinstance(version, str) else "",
+        version=version[:20] if isinstance(version, str) and version else _NO_VERSION,
         rank=_own_rank(document, reader.own_ranks),
         is_cut=is_cut,
     )
