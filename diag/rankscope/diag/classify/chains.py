@@ -150,7 +150,7 @@ def _silent_evidence(job: JobView) -> list[Evidence]:
     """One line for each open collective of whose members some told nothing."""
     return [
         Evidence(
-            "flight record",
+            job.told_by(one.waiting),
             f"nothing is known of {name_ranks(one.silent)} of group {one.group},"
             f" {name_ranks(one.waiting)} {verb(one.waiting, 'waits', 'wait')} in its collective {one.seq}",
         )
