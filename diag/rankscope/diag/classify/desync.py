@@ -57,7 +57,8 @@ def different_collectives(job: JobView) -> Finding | None:
     if not splits:
         return None
     _, key, split = min(splits, key=lambda one: one[:2])
-    group = f"collective {split.seq} of group {job.told.title(key)}"
+    of_group = f" of group {job.told.title(key)}" if group_name(key) != "?" else ""
+    group = f"collective {split.seq}{of_group}"
     sides = [f"{name_ranks(side)} called {describe(split.calls[side[0]])}" for side in split.sides]
     waiting = [
         view.rank

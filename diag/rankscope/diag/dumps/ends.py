@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from rankscope.diag.model import Collective, ExitFacts, FlightRecord, RecordedGroup
+from rankscope.diag.model import Collective, ExitFacts, FlightRecord, Frame, RecordedGroup
 from rankscope.diag.ranks import fold_ranks
 from rankscope.diag.read import LogFact
 from rankscope.diag.read.log_tracebacks import is_interruption
@@ -26,6 +26,7 @@ _WATCHDOGS: Final = frozenset({"watchdog_timeout", "watchdog_stuck"})
 _FAILED: Final = 1
 """Python's exit status after an uncaught exception."""
 _SOME_GROUP: Final = "?"
+_MISMATCH: Final = "Detected mismatch between collectives"
 _BEFORE: Final = 0.001  # seconds: torchrun's times are whole seconds, its root is the first of them
 
 
@@ -171,13 +172,32 @@ def without_waits(
 def records_of(facts: Sequence[LogFact]) -> dict[int, FlightRecord]:
     """What watchdog and mismatch lines say of the ranks' collectives, as a flight record each."""
     found: dict[int, list[FlightRecord]] = defaultdict(list)
+    raised = _raised_at(facts)
     for fact in facts:
         if fact.record is not None and fact.rank is not None:
-            found[fact.rank].append(_in_a_group(fact, fact.record))
+            record = _in_a_group(fact, fact.record)
+            found[fact.rank].append(_called_at(record, raised.get(fact.rank)))
         if fact.other is not None:
             rank, record = fact.other
             found[rank].append(_in_a_group(fact, record))
     return {rank: _joined(records) for rank, records in found.items()}
+
+
+def _raised_at(facts: Sequence[LogFact]) -> dict[int, Frame]:
+    """Where ranks made the call that debug mode raised in."""
+    return {
+        fact.rank: fact.exit.frame
+        for fact in facts
+        if fact.kind == "raised" and fact.rank is not None and _MISMATCH in fact.text
+        if fact.exit is not None and fact.exit.frame is not None
+    }
+
+
+def _called_at(record: FlightRecord, frame: Frame | None) -> FlightRecord:
+    if frame is None:
+        return record
+    entries = tuple(msgspec.structs.replace(one, frames=one.frames or (frame,)) for one in record.entries)
+    return msgspec.structs.replace(record, entries=entries)
 
 
 def _in_a_group(fact: LogFact, record: FlightRecord) -> FlightRecord:
@@ -209,7 +229,11 @@ def _joined(records: Sequence[FlightRecord]) -> FlightRecord:
             for group in record.groups
             if group.name not in groups or max(group.enqueued, group.completed) >= 0
         )
-        entries.update(((one.group, one.seq, one.is_p2p), one) for one in record.entries)
+        for one in record.entries:
+            key = one.group, one.seq, one.is_p2p
+            before = entries.get(key)
+            frames = one.frames or (before.frames if before is not None else ())
+            entries[key] = msgspec.structs.replace(one, frames=frames)
     return FlightRecord(
         groups=tuple(groups.values()),
         entries=tuple(sorted(entries.values(), key=lambda one: one.seq)),

@@ -31,7 +31,7 @@ _SIGNAL: Final = re.compile(r"Received a (?:dump signal due to a collective|glob
 _STUCK: Final = re.compile(r"watchdog got stuck for (\d{1,12}) ?(milliseconds|ms|seconds|s)\b")
 _PRINT: Final = re.compile(
     r"Rank (\d{1,9}) is running collective: CollectiveFingerPrint"
-    r"\(SequenceNumber=(\d{1,18})(?:, )?OpType=(\w{1,40})"
+    r"\((?:SequenceNumber=(\d{1,18})(?:, )?)?OpType=(\w{1,40})"
     r"(?:, TensorShape=\[([\d, ]{0,400})\], TensorDtypes=([\w, ]{0,200}?), TensorDevice)?"
 )
 _CULPRIT: Final = re.compile(r"Culprit rank (\d{1,9})")
@@ -184,7 +184,7 @@ def _mismatch(text: str, *, number: int, rank: int | None, time: float | None) -
         rank = int(own[1])
     other: tuple[int, FlightRecord] | None = None
     if others:
-        misread = others[0][4] is None and int(others[0][2]) == 0 < int(own[2])
+        misread = others[0][4] is None and int(others[0][2] or 0) == 0 < int(own[2] or 0)
         record = (
             FlightRecord() if misread else FlightRecord((), (_printed(others[0]),), rank=int(others[0][1]))
         )
@@ -204,7 +204,9 @@ def _mismatch(text: str, *, number: int, rank: int | None, time: float | None) -
 def _printed(found: re.Match[str]) -> Collective:
     shape = _shape(found[4]) if found[4] is not None else ()
     dtypes = tuple(one.strip() for one in found[5].split(",")) if found[5] else ()
-    return Collective("", _digits(found[2]), operation(found[3]), input_sizes=shape, input_dtypes=dtypes)
+    return Collective(
+        "", _digits(found[2] or ""), operation(found[3]), input_sizes=shape, input_dtypes=dtypes
+    )
 
 
 def _barrier(text: str, *, number: int, rank: int | None, time: float | None) -> list[LogFact]:
