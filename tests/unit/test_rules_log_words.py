@@ -236,6 +236,8 @@ def test_who_has_not_given_an_id_is_not_named_where_the_lines_do_not_tell_it(lin
     diagnosis, _ = of_log(*lines)
     assert diagnosis.verdict != "RankNonCommHang"
     assert diagnosis.kind != "startup"
+
+
 RAISED = """\
 [rank{0}]: Traceback (most recent call last):
 [rank{0}]:   File "/home/m/{2}.py", line {3}, in {2}

@@ -405,6 +405,8 @@ def test_waits_for_gpus_have_the_names_of_their_calls() -> None:
     assert (found.kind, found.confidence, found.culprits) == ("desync", "low", (3,))
     assert "ranks 0-2 wait in cudaDeviceSynchronize" in found.summary
     assert "rank 3 in cudaMemcpyAsync" in found.summary
+
+
 LOOP = (
     stdlib("Worker.main_loop", "site-packages/ray/_private/worker.py", 946),
     stdlib("<module>", "site-packages/ray/_private/workers/default_worker.py", 330),

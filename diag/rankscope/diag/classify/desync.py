@@ -13,7 +13,7 @@ from rankscope.diag.classify.blame import Finding, pair_evidence, unseen_phrase
 from rankscope.diag.classify.comparison import parting_evidence
 from rankscope.diag.classify.demands import Signature, describe, differ, signature
 from rankscope.diag.classify.kinds import recorded_location
-from rankscope.diag.classify.records import GroupKey
+from rankscope.diag.classify.records import GroupKey, group_name
 from rankscope.diag.classify.view import JobView
 from rankscope.diag.classify.wording import KIND_WORDS, join, name_ranks
 from rankscope.diag.model import Collective, Confidence, Evidence, Location

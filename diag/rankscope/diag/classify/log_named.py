@@ -63,6 +63,7 @@ def named_by_log(facts: Sequence[LogFact], world_size: int) -> Named | None:
     """Whom the lines name, ``None`` for nobody, or for everybody."""
     found = (
         _did_not_come(facts),
+        _did_not_submit(facts),
         _called_another(facts),
         _gave_no_id(facts),
         _is_behind(facts),
@@ -89,6 +90,15 @@ def _did_not_come(facts: Sequence[LogFact]) -> Named | None:
     if witnesses:
         text += f"; {name_ranks(witnesses)} waited {_longest(waited):g} s for {verb(ranks, 'it', 'them')}"
     return Named(ranks, text, victims=witnesses)
+
+
+def _did_not_submit(facts: Sequence[LogFact]) -> Named | None:
+    """Ranks that Horovod's stall inspector misses."""
+    ranks = _ranks(stalled := [fact for fact in facts if fact.kind == "stalled"])
+    if not ranks:
+        return None
+    text = f"{name_ranks(ranks)} did not submit tensors that others have waited for {_longest(stalled):g} s"
+    return Named(ranks, text)
 
 
 def _called_another(facts: Sequence[LogFact]) -> Named | None:

@@ -27,9 +27,11 @@ _LONGEST: Final = 240  # characters of a line
 _WENT_ON: Final = ": no end, steps are logged behind it"
 _PAST: Final = frozenset({"handled", "earlier"})
 _SIGTERM: Final = -15
-_IN_EXITS: Final = frozenset({"failure", "root_failure", "signalled", "raised", "crashed", "task_ended"})
 _RAN: Final = re.compile(r"ran for \d{1,15} milliseconds")
 _RAN_FOR: Final = "ran for milliseconds"
+_ACCUSED: Final = frozenset({"flight_recorder", "stalled"})
+"""Kinds of which the rank is not the one that says it."""
+_IN_EXITS: Final = frozenset({"failure", "root_failure", "signalled", "raised", "crashed", "task_ended"})
 """Kinds whose content the snapshots have as ends; each counts as used."""
 _WORDS: Final[dict[FactKind, str]] = {
     "raised": "exceptions of ranks that have stacks",
@@ -44,6 +46,7 @@ _WORDS: Final[dict[FactKind, str]] = {
     "watchdog_timeout": "lines of NCCL's watchdog",
     "watchdog_status": "lines of NCCL's watchdog",
     "watchdog_stuck": "lines of a watchdog that got stuck",
+    "stalled": "ranks that a stall inspector misses",
     "mismatch": "lines about different collectives",
     "connection_closed": "lines about closed connections",
     "wait_timeout": "lines about waits in vain",
@@ -103,7 +106,7 @@ def _folding(fact: LogFact) -> str:
 def _line(facts: Sequence[LogFact]) -> Evidence:
     """The first one's words, and the ranks of all that say them."""
     first = facts[0]
-    ranks = sorted({one.rank for one in facts if one.rank is not None and one.kind != "flight_recorder"})
+    ranks = sorted({one.rank for one in facts if one.rank is not None and one.kind not in _ACCUSED})
     text = first.text.strip()[:_LONGEST]
     if first.kind == "handled":
         text = f"{text[: _LONGEST - len(_WENT_ON)]}{_WENT_ON}"

@@ -62,6 +62,7 @@ FactKind = Literal[
     "watchdog_timeout",  # NCCL's watchdog: the collective that ran out of time, and the group's status
     "watchdog_status",  # the group's status on a rank that was told that another ran out of time
     "watchdog_stuck",  # "watchdog got stuck for N seconds"
+    "stalled",  # Horovod's stall inspector: a rank that did not submit what others wait for
     "mismatch",  # CollectiveFingerPrint: two ranks in different collectives
     "connection_closed",  # gloo, NCCL, TCPStore: a peer went away
     "wait_timeout",  # gloo or the store: waited in vain

@@ -98,6 +98,11 @@ class Channel:
         """Whether its next line may belong to something that has begun."""
         return self._section is not None or self._in_fact or bool(self._partial)
 
+    @property
+    def lists_ranks(self) -> bool:
+        """Whether what looks like the number of a task before its next lines may be text of its own."""
+        return self._facts is not None and self._in_fact and self._facts.lists_ranks
+
     def feed(self, line: Line, *, stamp: str = "", is_partial: bool = False) -> bool:
         """Read the next line.
 

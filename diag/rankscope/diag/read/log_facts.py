@@ -27,6 +27,8 @@ from rankscope.diag.read.log_failures import (
     restart_fact,
     spawned_fact,
 )
+from rankscope.diag.read.log_stalls import HEADER as STALL
+from rankscope.diag.read.log_stalls import StallReader
 from rankscope.diag.read.log_steps import StepsBehind
 from rankscope.diag.read.log_tracebacks import HEADER, Raised, TracebackReader, is_interruption
 from rankscope.diag.read.log_waits import wait_fact
@@ -83,6 +85,7 @@ ANCHORS: Final[tuple[bytes, ...]] = (
     b"slurmstepd",
     b"Culprit rank ",
     b"missing ranks: {",
+    STALL.encode(),
 )
 """Literals: a line without any of them, after one for which ``feed`` answered False, tells nothing."""
 
@@ -108,6 +111,7 @@ class FactReader:
         self._known: set[tuple[str, int | None, str]] = set()
         self._collectives = CollectiveReader()
         self._traceback = TracebackReader()
+        self._stalls = StallReader()
         self._summary: SummaryReader | None = None
         self._raised_at: int | None = None  # where the traceback that may be chained stands in the facts
         self._after = 0
@@ -140,18 +144,28 @@ class FactReader:
         elif not self._traceback.is_inside:
             self._look_behind(text)
         self._single(text, number=number, rank=rank, time=time)
+        if STALL in text or self._stalls.is_open:
+            self._stalls.feed(text, number=number, time=time)
         return (
             self._summary is not None
             or self._traceback.is_open
+            or self._stalls.is_open
             or self._after > 0
             or (self._behind is not None and self._behind.is_open)
         )
+
+    @property
+    def lists_ranks(self) -> bool:
+        """Whether the next lines may begin with a rank's number, which looks like a task's (``3: [...]``)."""
+        return self._stalls.is_open
 
     def close(self) -> tuple[LogFact, ...]:
         """The facts, in the order of their lines; a reader is not used afterwards."""
         if self._summary is not None:
             self._add(self._summary.close_block())
             self._summary = None
+        for fact in self._stalls.close():
+            self._add(fact)
         facts, self._facts = self._facts, []
         return tuple(sorted(facts, key=lambda fact: fact.line))
 

@@ -20,6 +20,7 @@ _SWEEP_LINES: Final = 256
 _MOST_KEPT: Final = 4_096  # lines taken apart that are kept, and bytes of the longest
 _LONGEST_KEPT: Final = 512
 _LONGEST_HEADER: Final = 8_192  # characters of a line in which a header is looked for
+_NUMBER: Final = re.compile(r"\d{1,6}:$")
 _HEADERS: Final = (
     pyspy_text.HEADER,
     pystack.HEADER,
@@ -105,6 +106,7 @@ class Sources:
         return Prefixed(origin, inner.stamp or wrapper.stamp or outer.stamp, inner.body)
 
     def _deliver(self, line: Prefixed, *, may_begin: bool = True) -> None:
+        line = self._with_its_number(line) if self._busy else line
         key = line.origin.channel
         if may_begin and _HEADER_WORDS.search(line.body):
             learned = self._learn(line)
@@ -128,6 +130,18 @@ class Sources:
             self._busy[key] = channel
         elif key in self._busy:
             del self._busy[key]
+
+    def _with_its_number(self, line: Prefixed) -> Prefixed:
+        """A line of a list of ranks (``3: [...]``), of which the number was taken for a task's."""
+        outer, _, number = line.origin.channel.rpartition(" ")
+        if _NUMBER.match(number) is None or not line.body.lstrip().startswith("["):
+            return line
+        channel = self._busy.get(outer)
+        if channel is None or not channel.lists_ranks:
+            return line
+        return line._replace(
+            origin=line.origin._replace(channel=outer), body=f" {number} {line.body.lstrip()}"
+        )
 
     def _learn(self, line: Prefixed) -> Prefixed | None:
         """The line without an unknown text before a dump's header, where there is one."""
