@@ -238,7 +238,7 @@ def test_who_has_not_given_an_id_is_not_named_where_the_lines_do_not_tell_it(lin
     assert diagnosis.kind != "startup"
 
 
-RAISED = """\
+MISMATCHED = """\
 [rank{0}]: Traceback (most recent call last):
 [rank{0}]:   File "/home/m/{2}.py", line {3}, in {2}
 [rank{0}]:     dist.{2}(x)
@@ -251,8 +251,8 @@ CAST = "BROADCAST"
 
 @pytest.mark.parametrize("number", ["SequenceNumber=7, ", "SequenceNumber=7", ""])
 def test_ranks_that_raise_because_their_calls_differ_are_a_desync(number: str) -> None:
-    lines = [RAISED.format(rank, 3, "train", 210, number, REDUCE, CAST) for rank in range(3)]
-    own = RAISED.format(3, 0, "save", 55, number, CAST, REDUCE)
+    lines = [MISMATCHED.format(rank, 3, "train", 210, number, REDUCE, CAST) for rank in range(3)]
+    own = MISMATCHED.format(3, 0, "save", 55, number, CAST, REDUCE)
     for shown in (lines, [*lines, own]):
         diagnosis, _ = of_log(*shown)
         assert (diagnosis.verdict, diagnosis.kind, diagnosis.culprits) == ("RankNonCommHang", "desync", (3,))
@@ -263,8 +263,8 @@ def test_ranks_that_raise_because_their_calls_differ_are_a_desync(number: str) -
 
 def test_two_ranks_whose_calls_differ_are_both_named() -> None:
     diagnosis, _ = of_log(
-        RAISED.format(0, 1, "train", 210, "SequenceNumber=7, ", REDUCE, CAST),
-        RAISED.format(1, 0, "save", 55, "SequenceNumber=7, ", CAST, REDUCE),
+        MISMATCHED.format(0, 1, "train", 210, "SequenceNumber=7, ", REDUCE, CAST),
+        MISMATCHED.format(1, 0, "save", 55, "SequenceNumber=7, ", CAST, REDUCE),
     )
     assert (diagnosis.kind, diagnosis.culprits, diagnosis.confidence) == ("desync", (0, 1), "low")
     assert "a tie" in diagnosis.summary
