@@ -188,3 +188,41 @@ def test_ranks_that_waited_some_milliseconds_more_or_less_say_the_same() -> None
     (said,) = [line.fact for line in diagnosis.evidence if "Watchdog caught" in line.fact]
     assert said.startswith("ranks 0-3: Watchdog caught")
     assert "ran for 600020 to 600023 milliseconds" in said
+
+
+C10D = "all_reduce from /opt/venv/lib/python3.12/site-packages/torch/distributed/distributed_c10d.py:2810"
+MANY = (C10D, "sync_grads from /workspace/train.py:410", "<module> from /workspace/train.py:500")
+ODD = (
+    "broadcast from /opt/venv/lib/python3.12/site-packages/torch/x.py:9",
+    "maybe_save from /work/ckpt.py:55",
+)
+
+
+@pytest.mark.parametrize("worker", ["", "[default{0}]:"])
+def test_the_stack_of_a_call_that_ran_out_of_time_is_where_the_rank_made_it(worker: str) -> None:
+    whole = [caught(rank, 77, stack=MANY) for rank in (0, 1, 3)]
+    whole.append(caught(2, 77, op="BROADCAST", size=1, stack=ODD))
+    said = zip((0, 1, 3, 2), whole, strict=True)
+    diagnosis, _ = of_log(
+        *(worker.format(rank) + line for rank, lines in said for line in lines.splitlines())
+    )
+    assert (diagnosis.kind, diagnosis.culprits) == ("desync", (2,))
+    assert diagnosis.location is not None
+    assert (diagnosis.location.file, diagnosis.location.line, diagnosis.location.rank) == (
+        "/work/ckpt.py",
+        55,
+        2,
+    )
+    assert any("sync_grads (/workspace/train.py:410)" in line.fact for line in diagnosis.evidence)
+
+
+def test_stacks_of_two_workers_that_are_mixed_stay_apart() -> None:
+    one, other = caught(0, 77, stack=MANY), caught(1, 77, op="BROADCAST", size=1, stack=ODD)
+    mixed = [
+        f"[default{rank}]:{line}"
+        for pair in zip(one.splitlines(), [*other.splitlines(), ""], strict=True)
+        for rank, line in enumerate(pair)
+    ]
+    diagnosis, _ = of_log(*mixed)
+    stacks = [line for line in diagnosis.evidence if "Stack trace" in line.fact]
+    assert [(line.rank, line.fact.split()[6]) for line in stacks] == [(0, "sync_grads"), (1, "maybe_save")]

@@ -99,6 +99,11 @@ class Channel:
         return self._section is not None or self._in_fact or bool(self._partial)
 
     @property
+    def awaits_stack(self) -> bool:
+        """Whether the next lines may be a stack of its, without what stands before its other lines."""
+        return self._facts is not None and self._in_fact and self._facts.awaits_stack
+
+    @property
     def lists_ranks(self) -> bool:
         """Whether what looks like the number of a task before its next lines may be text of its own."""
         return self._facts is not None and self._in_fact and self._facts.lists_ranks

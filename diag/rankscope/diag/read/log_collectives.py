@@ -8,10 +8,14 @@ misread by torch 2.13 ("SequenceNumber=0OpType=SCATTER", measured): what a line 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
-from rankscope.diag.model import Collective, FlightRecord, RecordedGroup
+import msgspec
+
+from rankscope.diag.model import Collective, FlightRecord, Frame, RecordedGroup
 from rankscope.diag.read import FactKind, LogFact
+from rankscope.diag.read.log_tracebacks import is_library
 
 _LONGEST: Final = 500
 _MOST_RANKS: Final = 4_096
@@ -61,6 +65,7 @@ class CollectiveReader:
 
     def __init__(self) -> None:
         self._timed_out: dict[tuple[int | None, int], Collective] = {}
+        self._newest: dict[int | None, Collective] = {}
         self._told: dict[tuple[int | None, str], RecordedGroup] = {}
 
     def feed(self, text: str, *, number: int, rank: int | None, time: float | None) -> list[LogFact]:
@@ -89,7 +94,7 @@ class CollectiveReader:
             if entry is None:
                 return None
             if len(self._timed_out) < _MOST_RANKS:
-                self._timed_out[rank, entry.seq] = entry
+                self._timed_out[rank, entry.seq] = self._newest[rank] = entry
             record = FlightRecord(() if group is None else (group,), (entry,), rank=rank)
             start = max(text.rfind("Watchdog caught", 0, work.start()), 0)
             return LogFact(
@@ -135,10 +140,25 @@ class CollectiveReader:
         if known is not None:
             entries = (Collective(name, seq, known.op, known.is_p2p, input_sizes=known.input_sizes,
                                   output_sizes=known.output_sizes),)  # fmt: skip
+            self._newest[rank] = entries[0]
         record = FlightRecord((recorded,), entries, rank=rank)
         end = max(found.end() for found in _LAST.finditer(text))
         kind: FactKind = "watchdog_timeout" if seq >= 0 else "watchdog_status"
         return LogFact(kind, _from(text[:end], 0), number, rank, 0, time, record=record)
+
+    def called_from(
+        self, frames: Sequence[Frame], *, number: int, rank: int | None, time: float | None
+    ) -> LogFact | None:
+        """The call that ran out of time last, with the stack that was printed of it, leaf first."""
+        entry = self._newest.get(rank)
+        if entry is None or not frames:
+            return None
+        called = msgspec.structs.replace(entry, frames=tuple(frames))
+        shown = [one for one in frames if not is_library(one.file)] or frames[:1]
+        places = ", ".join(f"{one.function} ({one.file}:{one.line})" for one in shown)
+        text = f"Stack trace of the failed collective: {places}"[:_LONGEST]
+        record = FlightRecord((), (called,), rank=rank)
+        return LogFact("watchdog_timeout", text, number, rank, 0, time, record=record)
 
 
 def _group_and_rank(text: str, rank: int | None) -> tuple[RecordedGroup | None, int | None]:

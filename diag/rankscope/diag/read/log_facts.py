@@ -15,6 +15,8 @@ from typing import Final
 
 from rankscope.diag.model import ExitFacts
 from rankscope.diag.read import LogFact
+from rankscope.diag.read.log_call_stacks import HEADER as CALL_STACK
+from rankscope.diag.read.log_call_stacks import CallStackReader
 from rankscope.diag.read.log_collectives import CollectiveReader
 from rankscope.diag.read.log_ended import AGENTS_SIGNAL, ENDED_WORDS, ended_facts
 from rankscope.diag.read.log_failures import (
@@ -112,6 +114,8 @@ class FactReader:
         self._collectives = CollectiveReader()
         self._traceback = TracebackReader()
         self._stalls = StallReader()
+        self._call = CallStackReader()
+        self._called: tuple[int, int | None, float | None] = 0, None, None  # the line that announced a stack
         self._summary: SummaryReader | None = None
         self._raised_at: int | None = None  # where the traceback that may be chained stands in the facts
         self._after = 0
@@ -132,7 +136,7 @@ class FactReader:
         """
         line = line[:_LONGEST_LINE]
         time, text = _taken_apart(line)
-        if self._in_summary(text, number):
+        if self._in_call_stack(text, number, rank, time) or self._in_summary(text, number):
             return True
         if any(word in text for word in SUMMARY_WORDS):
             self._begin_summary(text, number)
@@ -155,6 +159,26 @@ class FactReader:
         )
 
     @property
+    def awaits_stack(self) -> bool:
+        """Whether the next lines may be a stack, without what stands before the writer's other lines."""
+        return self._call.is_open
+
+    def _in_call_stack(self, text: str, number: int, rank: int | None, time: float | None) -> bool:
+        if self._call.is_open:
+            if self._call.feed(text):
+                return True
+            self._end_call_stack()
+        if CALL_STACK.search(text) is None:
+            return False
+        self._call.begin()
+        self._called = number, rank, time
+        return True
+
+    def _end_call_stack(self) -> None:
+        number, rank, time = self._called
+        self._add(self._collectives.called_from(self._call.take(), number=number, rank=rank, time=time))
+
+    @property
     def lists_ranks(self) -> bool:
         """Whether the next lines may begin with a rank's number, which looks like a task's (``3: [...]``)."""
         return self._stalls.is_open
@@ -164,6 +188,7 @@ class FactReader:
         if self._summary is not None:
             self._add(self._summary.close_block())
             self._summary = None
+        self._end_call_stack()
         for fact in self._stalls.close():
             self._add(fact)
         facts, self._facts = self._facts, []

@@ -1,8 +1,8 @@
 """Reads the reports of Horovod's stall inspector: which ranks did not submit what the others wait for.
 
-Each report begins with one sentence. New versions list the missing ranks with their tensors
-("3: [a, b ...]"), those before them the tensors with their missing ranks, the oldest the tensors with the ranks
-that are ready: the others are missing as far as a higher rank is ready. The newest report counts.
+Each report begins with one sentence. New versions list the missing ranks with their tensors ("3: [a, b]"),
+those before them the tensors with their missing ranks, the oldest the tensors with the ranks that are ready:
+the others are missing as far as a higher rank is ready. The newest report counts.
 """
 
 from __future__ import annotations

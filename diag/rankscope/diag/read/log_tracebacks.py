@@ -34,6 +34,11 @@ _LONGEST_SOURCE: Final = 300
 _AFTER: Final = 4  # lines behind it in which the next one of a chain may be announced
 
 
+def is_library(file: str) -> bool:
+    """Whether a file is Python's own, or of an installed package: not the user's."""
+    return _LIBRARY.search(file) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Raised:
     """The last line of a traceback.

@@ -11,6 +11,7 @@ from typing import Final
 from rankscope.diag.read import documents, faulthandler, gdb, pyspy_text, pystack
 from rankscope.diag.read.channels import Channel, Found
 from rankscope.diag.read.lines import Line, Origin, clean
+from rankscope.diag.read.log_call_stacks import LINE as CALL_STACK
 from rankscope.diag.read.prefixes import Prefixed, Prefixes, unwrap_json
 
 # Lines that belong to nothing, after which nobody waits any longer for a silent source to go on. Lines of
@@ -106,7 +107,7 @@ class Sources:
         return Prefixed(origin, inner.stamp or wrapper.stamp or outer.stamp, inner.body)
 
     def _deliver(self, line: Prefixed, *, may_begin: bool = True) -> None:
-        line = self._with_its_number(line) if self._busy else line
+        line = self._of_its_message(self._with_its_number(line)) if self._busy else line
         key = line.origin.channel
         if may_begin and _HEADER_WORDS.search(line.body):
             learned = self._learn(line)
@@ -142,6 +143,15 @@ class Sources:
         return line._replace(
             origin=line.origin._replace(channel=outer), body=f" {number} {line.body.lstrip()}"
         )
+
+    def _of_its_message(self, line: Prefixed) -> Prefixed:
+        """A line of a stack, given to the source whose message of several lines it belongs to."""
+        if CALL_STACK.match(line.body) is None:
+            return line
+        outer = line.origin.channel
+        waiting = [key for key, one in self._busy.items() if one.awaits_stack and key.startswith(outer)]
+        key = self._last_key if self._last_key in waiting else waiting[0] if len(waiting) == 1 else None
+        return line if key is None else line._replace(origin=line.origin._replace(channel=key))
 
     def _learn(self, line: Prefixed) -> Prefixed | None:
         """The line without an unknown text before a dump's header, where there is one."""
