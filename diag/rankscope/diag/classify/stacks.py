@@ -172,7 +172,7 @@ def all_in_one_call(job: JobView) -> Finding | None:
         rule="7",
         summary=join(
             f"{who} entered {which if len(inside) > 1 else call} and none leaves it; no rank stands out",
-            _between(first) if by_stacks else "",
+            f"the looks are {first.activity.seconds:.0f} s apart" if by_stacks else "",
         ),
         victims=dict.fromkeys((view.rank for view in waiting), ()),
         location=job.cause(first).location,
@@ -186,16 +186,12 @@ def all_in_one_call(job: JobView) -> Finding | None:
 
 
 def _stood(view: RankView) -> bool:
-    """Whether nothing but stacks is known of it, and they are the same to the line at looks some time apart.
+    """Whether nothing but stacks is known of it, and they are the same to the line at looks far apart.
 
-    A job that moves comes back to one wait, but seldom with all its ranks to the very line.
+    A job that moves comes back to one wait, but seldom with all its ranks to the very line; looks of which
+    nobody knows when they were taken may be of one moment.
     """
     before, now = view.before, view.position
     if before is None or now is None or view.latest.facts is not None:
         return False
-    return before.thread.frames == now.thread.frames and not 0 < view.activity.seconds < _LEAST_APART
-
-
-def _between(view: RankView) -> str:
-    seconds = view.activity.seconds
-    return f"the looks are {seconds:.0f} s apart" if seconds else "the time between the looks is not known"
+    return before.thread.frames == now.thread.frames and view.activity.seconds >= _LEAST_APART
