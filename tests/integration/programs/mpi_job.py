@@ -1,7 +1,7 @@
 """A training job of MPI ranks: each takes its place from Open MPI's variables, as scripts under mpirun do.
 
-``mpi_job.py FOLDER STEPS``: rank 1 reads a shard for ever in the first life, once there is ``FOLDER/go``; at
-step 10 of the second one it raises; each rank of the third leaves ``FOLDER/done-<rank>`` at the end.
+``mpi_job.py FOLDER STEPS``: rank 1 reads a shard for ever in the first life, once there is ``FOLDER/go-0``, and
+raises in the second one, once there is ``FOLDER/go-1``; each rank of the third leaves ``FOLDER/done-<rank>``.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def load_batch(shard: Path) -> bytes:
     return shard.read_bytes()
 
 
-def check(step: int) -> None:
-    raise ValueError(f"bad sample in step {step}")
+def check() -> None:
+    raise ValueError("bad sample")
 
 
 def main(folder: Path, steps: int) -> None:
@@ -35,11 +35,11 @@ def main(folder: Path, steps: int) -> None:
     dist.init_process_group("gloo", rank=rank, world_size=world_size)
     weights = torch.nn.Parameter(torch.zeros(4))
     optimizer = torch.optim.SGD([weights], lr=0.1)
-    for step in range(steps) if life != "0" else itertools.count():
-        if rank == FAULTY and step >= FAULT_STEP and life == "0" and (folder / "go").exists():
-            load_batch(folder / "shard")
-        if rank == FAULTY and step == FAULT_STEP and life == "1":
-            check(step)
+    for step in range(steps) if life == "2" else itertools.count():
+        if rank == FAULTY and step >= FAULT_STEP and (folder / f"go-{life}").exists():
+            if life == "0":
+                load_batch(folder / "shard")
+            check()
         weights.grad = torch.ones(4)
         dist.all_reduce(weights.grad)
         optimizer.step()
