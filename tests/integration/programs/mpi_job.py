@@ -1,7 +1,8 @@
 """A training job of MPI ranks: each takes its place from Open MPI's variables, as scripts under mpirun do.
 
-``mpi_job.py FOLDER STEPS``: rank 1 reads a shard for ever in the first life, once there is ``FOLDER/go-0``, and
-raises in the second one, once there is ``FOLDER/go-1``; each rank of the third leaves ``FOLDER/done-<rank>``.
+``mpi_job.py FOLDER STEPS``: rank 1 reads a shard for ever in the first life, once there is ``FOLDER/go-0``,
+and raises in the second one, once there is ``FOLDER/go-1``; each rank of the third leaves
+``FOLDER/done-<rank>``.
 """
 
 from __future__ import annotations
