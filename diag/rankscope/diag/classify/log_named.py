@@ -220,8 +220,8 @@ def _all_timed_out(facts: Sequence[LogFact], world_size: int) -> Named | None:
     which = f"{one.op}, collective {one.seq}" if one.seq else one.op
     return Named(
         (),
-        f"{name_ranks(late)} entered {which} and none left it for {_longest(facts):g} s; of those that the log"
-        " names no rank stands out",
+        f"{name_ranks(late)} entered {which} and none left it for {_longest(facts):g} s;"
+        " of those that the log names no rank stands out",
         kind="network",
         verdict="RankCommHang",
         victims=tuple(late),
