@@ -31,7 +31,7 @@ AGAIN = [
 ]
 FAILED = f"""\
 [rank1]: Traceback (most recent call last):
-[rank1]:   File "/work/train.py", line 97, in main
+[rank1]:   File "/app/train.py", line 97, in main
 [rank1]: ValueError: bad batch
 E0606 07:00:01.390000 313 {AGENT}:874] failed (exitcode: 1) local_rank: 1 (pid: 401) of binary: python3
 """

@@ -38,7 +38,7 @@ def pids(*sources: Source) -> list[int]:
     ("title", "name", "is_script"),
     [
         (TRAIN, "train.py", True),
-        ("python3.11 -X faulthandler -W ignore /work/run/train.py", "train.py", True),
+        ("python3.11 -X faulthandler -W ignore /app/run/train.py", "train.py", True),
         ("/opt/conda/bin/python /opt/conda/bin/tensorboard --logdir runs", "tensorboard", False),
         ("python -m ipykernel_launcher -f kernel-1.json", "-m ipykernel_launcher", False),
         ("/usr/bin/python /opt/v/lib/python3.10/site-packages/ray/dashboard/agent.py -x", "agent.py", False),

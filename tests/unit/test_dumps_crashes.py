@@ -18,8 +18,8 @@ Thread 0x00007f57c9f71740 (most recent call first):
 
 Current thread 0x00007f57caf71740 (most recent call first):
   File "/usr/lib/python3.11/site-packages/decoder/core.py", line 9 in decode
-  File "/work/data.py", line 40 in read_sample
-  File "/work/train.py", line 90 in <module>
+  File "/app/data.py", line 40 in read_sample
+  File "/app/train.py", line 90 in <module>
 
 Extension modules: numpy.core._multiarray_umath (total: 1)
 """
@@ -59,7 +59,7 @@ def test_a_crash_is_an_end_by_its_signal_at_the_users_line(words: str, code: int
     assert end is not None
     assert (end.code, end.message) == (code, f"Fatal Python error: {words}")
     assert end.frame is not None
-    assert (end.frame.file, end.frame.line) == ("/work/data.py", 40)
+    assert (end.frame.file, end.frame.line) == ("/app/data.py", 40)
     assert ranks[0].exit is ranks[1].exit is None
 
 

@@ -13,13 +13,13 @@ from rankscope.diag.dumps.pieces import Source
 from rankscope.diag.model import Diagnosis
 
 HEADER = "Traceback (most recent call last):"
-ROOT = '  File "/work/train.py", line 90, in <module>\n    main()\n'
+ROOT = '  File "/app/train.py", line 90, in <module>\n    main()\n'
 REDUCES = (
-    '  File "/work/train.py", line 40, in main\n    dist.all_reduce(loss)\n'
+    '  File "/app/train.py", line 40, in main\n    dist.all_reduce(loss)\n'
     '  File "/venv/lib/site-packages/torch/distributed/distributed_c10d.py", line 2, in all_reduce\n'
     "    work.wait()\n"
 )
-LOADS = '  File "/work/data.py", line 7, in read_sample\n    return open(path).read()\n'
+LOADS = '  File "/app/data.py", line 7, in read_sample\n    return open(path).read()\n'
 WORKER = (
     '  File "/usr/lib/python3.11/multiprocessing/process.py", line 314, in _bootstrap\n    self.run()\n'
     '  File "/venv/torch/utils/data/_utils/worker.py", line 275, in _worker_loop\n    r = index_queue.get()\n'
@@ -59,7 +59,7 @@ def test_who_stood_elsewhere_when_all_were_interrupted_is_the_culprit(by: str) -
     )
     assert (found.verdict, found.culprits, found.confidence) == ("RankNonCommHang", (2,), "low")
     assert found.location is not None
-    assert (found.location.file, found.location.line) == ("/work/data.py", 7)
+    assert (found.location.file, found.location.line) == ("/app/data.py", 7)
     assert "interrupted from outside" in found.summary
 
 

@@ -488,7 +488,7 @@ def test_texts_are_bounded() -> None:
 
 HANDLED = """\
 [rank1]: Traceback (most recent call last):
-[rank1]:   File "/work/track.py", line 8, in log_step
+[rank1]:   File "/app/track.py", line 8, in log_step
 [rank1]:     send(step, 3)
 [rank1]: ConnectionError: the tracker did not answer"""
 

@@ -13,25 +13,25 @@ WITH_NAMES = """\
 # Thread: pin-memory(140085231437568)
 File: "/usr/lib/python3.11/threading.py", line 1002, in _bootstrap
   self._bootstrap_inner()
-File: "/work/pin.py", line 8, in pin
+File: "/app/pin.py", line 8, in pin
 
 # Thread: MainThread(140087023904576)
-File: "/work/train.py", line 90, in <module>
+File: "/app/train.py", line 90, in <module>
   main()
-File: "/work/train.py", line 40, in main
+File: "/app/train.py", line 40, in main
   dist.all_reduce(loss)
 """
 BY_NUMBER = """\
 # ThreadID: 140085231437568
 File: "/usr/lib/python3.11/threading.py", line 1002, in _bootstrap
   self._bootstrap_inner()
-File: "/work/pin.py", line 8, in pin
+File: "/app/pin.py", line 8, in pin
   time.sleep(1)
 
 # ThreadID: 140087023904576
-File: "/work/train.py", line 90, in <module>
+File: "/app/train.py", line 90, in <module>
   main()
-File: "/work/train.py", line 40, in main
+File: "/app/train.py", line 40, in main
   dist.all_reduce(loss)
 """
 DASHES = BY_NUMBER.replace("# ThreadID: 140085231437568", "-- Thread ID: 140085231437568 ---").replace(
@@ -42,13 +42,13 @@ PRINT_STACK = """\
   File "/usr/lib/python3.11/threading.py", line 1002, in _bootstrap
     self._bootstrap_inner()
     ^^^^^^^^^^^^^^^^^^^^^^^
-  File "/work/pin.py", line 8, in pin
+  File "/app/pin.py", line 8, in pin
     time.sleep(1)
 
 --- Stack for thread 140087023904576 ---
-  File "/work/train.py", line 90, in <module>
+  File "/app/train.py", line 90, in <module>
     main()
-  File "/work/train.py", line 40, in main
+  File "/app/train.py", line 40, in main
     dist.all_reduce(loss)
 """
 HEXADECIMAL = PRINT_STACK.replace(
@@ -57,11 +57,11 @@ HEXADECIMAL = PRINT_STACK.replace(
 ONE_LINE = """\
 # Thread #0 (id=140085231437568), pin
 File: "/usr/lib/python3.11/threading.py", line 1002, in _bootstrap self._bootstrap_inner()
-File: "/work/pin.py", line 8, in pin time.sleep(1)
+File: "/app/pin.py", line 8, in pin time.sleep(1)
 
 # Thread #1 (id=140087023904576), MainThread
-File: "/work/train.py", line 90, in <module> main()
-File: "/work/train.py", line 40, in main dist.all_reduce(loss)
+File: "/app/train.py", line 90, in <module> main()
+File: "/app/train.py", line 40, in main dist.all_reduce(loss)
 """
 
 
@@ -74,7 +74,7 @@ def test_a_stack_that_a_program_printed_is_read(text: str) -> None:
     assert functions(main) == ["main", "<module>"]
     assert main.is_main
     leaf = main.frames[0]
-    assert (leaf.file, leaf.line, leaf.source) == ("/work/train.py", 40, "dist.all_reduce(loss)")
+    assert (leaf.file, leaf.line, leaf.source) == ("/app/train.py", 40, "dist.all_reduce(loss)")
 
 
 @pytest.mark.parametrize("prefix", sorted(set(PREFIXES) - UNKNOWN))
@@ -88,9 +88,9 @@ def test_the_printer_itself_is_left_out() -> None:
     text = f"""{BY_NUMBER.removesuffix(chr(10))}
 File: "/usr/lib/python3.11/site-packages/torch/x.py", line 3, in wait
   return work.wait()
-File: "/work/debug.py", line 5, in on_signal
+File: "/app/debug.py", line 5, in on_signal
   dump_all()
-File: "/work/debug.py", line 9, in dump_all
+File: "/app/debug.py", line 9, in dump_all
   for thread, stack in sys._current_frames().items():
 """
     dump = one_dump(text.encode())

@@ -194,7 +194,7 @@ C10D = "all_reduce from /opt/venv/lib/python3.12/site-packages/torch/distributed
 MANY = (C10D, "sync_grads from /workspace/train.py:410", "<module> from /workspace/train.py:500")
 ODD = (
     "broadcast from /opt/venv/lib/python3.12/site-packages/torch/x.py:9",
-    "maybe_save from /work/ckpt.py:55",
+    "maybe_save from /app/ckpt.py:55",
 )
 
 
@@ -209,7 +209,7 @@ def test_the_stack_of_a_call_that_ran_out_of_time_is_where_the_rank_made_it(work
     assert (diagnosis.kind, diagnosis.culprits) == ("desync", (2,))
     assert diagnosis.location is not None
     assert (diagnosis.location.file, diagnosis.location.line, diagnosis.location.rank) == (
-        "/work/ckpt.py",
+        "/app/ckpt.py",
         55,
         2,
     )
