@@ -83,10 +83,10 @@ def cause_of(suspect: Suspect, *, catalogue: Catalogue, source_line: SourceLine)
     child = follow(rank, position, catalogue)
     own = position.user_frame or _waited_for(rank, position, catalogue)
     frame = child.frame if child and (own is None or _tells_more(child, position, catalogue)) else own
-    frame = frame or _line_of_main(rank, position, catalogue) or position.shown or position.leaf
+    frame = frame or _line_of_main(rank, position, catalogue) or position.shown_frame
     text = source_of(frame, source_line) if frame else None
     kind, fact = _kind(suspect, position, frame, text, catalogue)
-    its_own = text if frame is (position.user_frame or position.shown or position.leaf) else None
+    its_own = text if frame is position.shown_frame else None
     evidence = [Evidence(rank.source or "stack", _standing(position, its_own), rank.rank)]
     if fact:
         evidence.append(fact)

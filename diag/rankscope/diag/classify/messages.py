@@ -23,9 +23,8 @@ from rankscope.diag.model import Collective, Evidence, FlightRecord
 
 _Way = tuple[str, int, int]
 """A group, who sends and who receives."""
-_COMPARED: Final = (
-    16  # messages before the open ones by which two records that lost their beginnings are aligned
-)
+_COMPARED: Final = 16
+"""Messages before the open ones by which two records that lost their beginnings are aligned."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,6 @@ from rankscope.watchdog.limits import BUSY_FLOOR, LIBRARY_LOOP_LIMIT
 
 # NCCL's default time-out: who spins in a wait for its GPU that long waits for something that does not come.
 _DEVICE_LIMIT: Final = 600.0
-_CANNOT_TELL: Final[frozenset[Running]] = frozenset({"python", "pauses", "unknown"})
 
 Manner = Literal["still", "loops", "ticking", "caught", "gil", "device", "overdue"]
 """``caught``: by a single look; ``gil``: at work in C without letting go of the GIL; ``device``: spinning for

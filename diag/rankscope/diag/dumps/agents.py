@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from rankscope.diag.read import LogFact
 
-_OF_AGENTS = frozenset({"failure", "signalled"})
+_OF_AGENTS: Final = frozenset({"failure", "signalled"})
 
 
 def agents_placed(

@@ -7,11 +7,12 @@ were other processes, so neither their ends nor their stacks say anything of the
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from rankscope.diag.dumps.pieces import Source
 from rankscope.diag.read import LogFact
 
-_ENDS = frozenset({"failure", "root_failure", "raised"})
+_ENDS: Final = frozenset({"failure", "root_failure", "raised"})
 
 
 def newest_attempt(source: Source, notes: list[str]) -> Source:

@@ -13,7 +13,7 @@ from rankscope.diag.dumps.pieces import Piece
 from rankscope.diag.dumps.told import runs_child_code
 from rankscope.diag.model import Frame, ThreadStack
 from rankscope.diag.read import LogFact
-from rankscope.diag.read.log_tracebacks import is_of_users
+from rankscope.diag.read.log_tracebacks import is_library
 
 _NEAR: Final = 8  # lines between the header and its first thread; Python's state and a blank one, as a rule
 
@@ -52,4 +52,4 @@ def _place(threads: Sequence[ThreadStack]) -> Frame | None:
     """The user's innermost frame of the main thread."""
     main = next((thread for thread in threads if thread.is_main), None)
     frames = main.frames if main is not None else ()
-    return next((frame for frame in frames if is_of_users(frame.file)), None)
+    return next((frame for frame in frames if not is_library(frame.file)), None)

@@ -86,15 +86,10 @@ def place(sources: Sequence[Source]) -> Pieces:
     spoken = numbers_before_lines(
         said, pieces, sources, named | {piece.rank for piece in pieces if piece.rank is not None}
     )
-    is_guessed = all(piece.rank is None for piece in pieces) or _BY_TITLE in notes
+    is_guessed = _BY_TITLE in notes
     if all(piece.rank is None for piece in pieces):
-        started = [one or other for one, other in zip(started, forked(pieces), strict=True)]
-        programs = other_programs(pieces, started)
-        for piece in pieces:
-            if name := programs.get(process_of(piece)):
-                unplaced[f"stacks of another program than the ranks': {name} ({piece.dump.source})"] += 1
-        stay = [process_of(piece) not in programs for piece in pieces]
-        pieces, started = list(compress(pieces, stay)), list(compress(started, stay))
+        is_guessed = True
+        pieces, started = _of_the_job(pieces, started, unplaced)
         least = max(spoken.values(), default=-1) + 1
         pieces = _without_names(pieces, started, notes, taken=bool(named), least=least)
     said = crashes_placed(said, pieces)
@@ -122,6 +117,19 @@ def _without_servers(pieces: Sequence[Piece]) -> tuple[list[Piece], list[Piece]]
     serving = no_ranks([piece.dump for piece in pieces])
     kept = [piece for piece, serves in zip(pieces, serving, strict=True) if not serves]
     return kept, [piece for piece, serves in zip(pieces, serving, strict=True) if serves]
+
+
+def _of_the_job(
+    pieces: list[Piece], started: list[bool], unplaced: Counter[str]
+) -> tuple[list[Piece], list[bool]]:
+    """The pieces without those of other programs than the ranks', and which of them ranks have started."""
+    started = [one or other for one, other in zip(started, forked(pieces), strict=True)]
+    programs = other_programs(pieces, started)
+    for piece in pieces:
+        if name := programs.get(process_of(piece)):
+            unplaced[f"stacks of another program than the ranks': {name} ({piece.dump.source})"] += 1
+    stay = [process_of(piece) not in programs for piece in pieces]
+    return list(compress(pieces, stay)), list(compress(started, stay))
 
 
 def _by_titles(pieces: list[Piece], started: Sequence[bool], notes: list[str]) -> list[Piece]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from rankscope.diag.merge.normalise import bare_function
-from rankscope.diag.model import ThreadStack
+from rankscope.diag.model import Frame, ThreadStack
 from rankscope.diag.ranks import MAX_RANKS
 from rankscope.diag.read import StackDump
 
@@ -20,6 +20,8 @@ _PIDS: Final = re.compile(r"\[\d{1,9}\](?=:)|\bpid=\d{1,9}")
 _LAUNCHER_TITLE: Final = re.compile(r"torchrun\b|torch\.distributed\.(?:run|launch)\b|-m rankscope\.agent\b")
 _PARENT: Final = re.compile(r"--parent=(\d{1,9})(?!\d)")  # inductor's compile workers are told
 _LOADER: Final = "torch/utils/data/dataloader.py"
+_FETCHES: Final = "torch/utils/data/_utils/fetch.py"
+_PROCESSES: Final = ("multiprocessing/process.py", "multiprocess/process.py")
 _LOADER_WAITS: Final = frozenset({"_try_get_data", "_get_data", "_shutdown_workers"})
 _LAUNCHER_FRAMES: Final = frozenset({"launch_agent", "_invoke_run", "_monitor_workers"})
 _BEGINNINGS: Final = frozenset({"_bootstrap"})
@@ -52,48 +54,42 @@ def parent_of(dump: StackDump) -> int:
 
 def waits_for_its_loader(dump: StackDump) -> bool:
     """Whether its main thread waits for what a loader worker is to bring."""
-    return any(
-        bare_function(frame.function) in _LOADER_WAITS and frame.file.endswith(_LOADER)
-        for thread in dump.threads
-        if thread.is_main
-        for frame in thread.frames
-    )
+    return _main_has(dump, _LOADER_WAITS, (_LOADER,))
 
 
 def is_fetching(dump: StackDump) -> bool:
     """Whether it is a loader worker that fetches, where one without work waits for the next index."""
-    frames = [frame for thread in dump.threads if thread.is_main for frame in thread.frames]
+    frames = _of_main(dump)
     return any(bare_function(frame.function) in _CHILD_FRAMES for frame in frames) and any(
-        frame.file.endswith("torch/utils/data/_utils/fetch.py") for frame in frames
+        frame.file.endswith(_FETCHES) for frame in frames
     )
 
 
 def was_forked(dump: StackDump) -> bool:
     """Whether its main thread began in ``multiprocessing``: a worker, a writer, or a spawned rank."""
-    return _main_has(dump, _BEGINNINGS, ("multiprocessing/process.py", "multiprocess/process.py"))
+    return _main_has(dump, _BEGINNINGS, _PROCESSES)
 
 
 def waits_for_a_process(dump: StackDump) -> bool:
     """Whether its main thread waits for the end of a process that it started with ``multiprocessing``."""
-    return _main_has(dump, _JOINS, ("multiprocessing/process.py", "multiprocess/process.py"))
+    return _main_has(dump, _JOINS, _PROCESSES)
 
 
 def _main_has(dump: StackDump, functions: frozenset[str], files: tuple[str, ...]) -> bool:
     return any(
-        bare_function(frame.function) in functions and frame.file.endswith(files)
-        for thread in dump.threads
-        if thread.is_main
-        for frame in thread.frames
+        bare_function(frame.function) in functions and frame.file.endswith(files) for frame in _of_main(dump)
     )
+
+
+def _of_main(dump: StackDump) -> list[Frame]:
+    return [frame for thread in dump.threads if thread.is_main for frame in thread.frames]
 
 
 def runs_child_code(dump: StackDump) -> bool:
     """Whether its main thread runs what only child processes run: a loader worker, a compiler."""
     return any(
         bare_function(frame.function) in _CHILD_FRAMES or any(part in frame.file for part in _CHILD_FILES)
-        for thread in dump.threads
-        if thread.is_main
-        for frame in thread.frames
+        for frame in _of_main(dump)
     )
 
 

@@ -63,11 +63,6 @@ def is_interruption(text: str) -> bool:
     return _INTERRUPTIONS.match(text) is not None
 
 
-def is_of_users(file: str) -> bool:
-    """Whether a file is none of Python itself or of installed packages."""
-    return _LIBRARY.search(file) is None
-
-
 class TracebackReader:
     """One writer's lines; tracebacks of others must not be mixed in.
 
@@ -128,7 +123,7 @@ class TracebackReader:
         self._frames.append(self._pending)
         if len(self._frames) > _MOST_FRAMES:
             del self._frames[0]
-        if is_of_users(file):
+        if not is_library(file):
             self._frame = self._pending
 
     def _other(self, text: str, number: int) -> Raised | None:
