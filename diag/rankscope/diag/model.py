@@ -16,6 +16,8 @@ SCHEMA: Final = 1
 Verdict = Literal[
     "Healthy", "RankCommHang", "RankNonCommHang", "RankCommSlow", "RankNonCommSlow", "Exited", "Unknown"
 ]
+SLOW: Final[tuple[Verdict, ...]] = ("RankCommSlow", "RankNonCommSlow")
+"""Verdicts of a job that moves, slower than it might."""
 RankClass = Literal["RankCommHang", "RankNonCommHang", "RankCommSlow", "RankNonCommSlow"]
 Kind = Literal[
     "data_loading",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import msgspec
 
@@ -24,11 +23,8 @@ from rankscope.diag.classify import (
     diagnose,
 )
 from rankscope.diag.live import source_line
-from rankscope.diag.model import Diagnosis, JobSnapshot
+from rankscope.diag.model import SLOW, Diagnosis, JobSnapshot
 from rankscope.diag.store.events import iso_time
-
-SLOW: Final = frozenset({"RankCommSlow", "RankNonCommSlow"})
-"""The verdicts of looks for what is slow that name something."""
 
 
 @dataclass(frozen=True, slots=True)

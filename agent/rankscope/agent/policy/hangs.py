@@ -17,10 +17,9 @@ from rankscope.agent.policy.isolation import (
     node_to_blame,
 )
 from rankscope.agent.policy.situation import History, Rules
-from rankscope.diag.model import Action, Decision, Diagnosis
+from rankscope.diag.model import SLOW, Action, Decision, Diagnosis
 from rankscope.diag.ranks import fold_ranks
 
-_SLOW: Final = ("RankCommSlow", "RankNonCommSlow")
 _AFTERWARDS: Final = {
     "log": "it is kept in the records only",
     "notify": "end it by hand if it does not come back",
@@ -100,7 +99,7 @@ def _left_alone(hang: _Hang, history: History, rules: Rules) -> Decision | None:
         return hang.decided("log", "Async workers are independent, so nothing is done about it")
     if diagnosis.verdict == "Healthy":
         return hang.decided("log", "this is no hang, so the job is left as it is")
-    if diagnosis.verdict in _SLOW:
+    if diagnosis.verdict in SLOW:
         return hang.decided("notify", "it is slow and does not hang, so the job is left as it is")
     if rules.on_hang in ("log", "notify", "hold"):
         return _as_asked(hang, rules.on_hang)

@@ -13,13 +13,13 @@ from typing import Final
 
 import msgspec
 
-from rankscope.agent.evidence.taker import SLOW, EvidenceTaker, Incident
+from rankscope.agent.evidence.taker import EvidenceTaker, Incident
 from rankscope.agent.nodes.keys import Which
 from rankscope.agent.nodes.meeting import Meeting
 from rankscope.agent.nodes.messages import Opening
 from rankscope.agent.observing.observer import Observer
 from rankscope.agent.workers.model import Launch
-from rankscope.diag.model import Diagnosis, Evidence, ExitFacts, JobSnapshot, RankSnapshot
+from rankscope.diag.model import SLOW, Diagnosis, Evidence, ExitFacts, JobSnapshot, RankSnapshot
 from rankscope.diag.slow_looks import KEPT_ENTRIES
 
 CAPTURE_TIMEOUT: Final = 20.0

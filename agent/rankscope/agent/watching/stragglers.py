@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, ParamSpec
 
-from rankscope.agent.evidence.taker import SLOW, EvidenceTaker
+from rankscope.agent.evidence.taker import EvidenceTaker
 from rankscope.agent.observing.observer import Observer
 from rankscope.agent.watching.collector import Collector
 from rankscope.agent.watching.joint import JointInquiry
@@ -24,7 +24,7 @@ from rankscope.agent.watching.questions import Question
 from rankscope.agent.watching.reporter import Reporter
 from rankscope.agent.workers.model import Launch
 from rankscope.diag.classify import Slowdown, SlowLook
-from rankscope.diag.model import Diagnosis
+from rankscope.diag.model import SLOW, Diagnosis
 from rankscope.watchdog.observations import RankObservation
 
 logger = logging.getLogger(__name__)

@@ -17,16 +17,15 @@ from rankscope.diag.model import Collective, ExitFacts, FlightRecord, Frame, Rec
 from rankscope.diag.ranks import fold_ranks
 from rankscope.diag.read import LogFact
 from rankscope.diag.read.log_tracebacks import is_interruption
+from rankscope.diag.read.vain_waits import MISMATCH, WATCHDOG
 
 _SIGTERM: Final = -15
 _STOPPED: Final = (_SIGTERM, -2)
 """Signals that end a job from outside, or its survivors."""
 _ABORTED: Final = "Fatal Python error: Aborted"
-_WATCHDOGS: Final = frozenset({"watchdog_timeout", "watchdog_stuck"})
 _FAILED: Final = 1
 """Python's exit status after an uncaught exception."""
 _SOME_GROUP: Final = "?"
-_MISMATCH: Final = "Detected mismatch between collectives"
 _BEFORE: Final = 0.001  # seconds: torchrun's times are whole seconds, its root is the first of them
 
 
@@ -67,7 +66,7 @@ def crashed(facts: Sequence[LogFact]) -> set[int]:
 def _made_to_abort(facts: Sequence[LogFact]) -> set[int | None]:
     """Ranks whose abort is what became of a wait: by their watchdog, or, where several abort, by another."""
     aborted = {fact.rank for fact in facts if fact.kind == "crashed" and fact.text == _ABORTED}
-    by_watchdog = {fact.rank for fact in facts if fact.kind in _WATCHDOGS}
+    by_watchdog = {fact.rank for fact in facts if fact.kind in WATCHDOG}
     return aborted if len(aborted) > 1 else aborted & by_watchdog
 
 
@@ -188,7 +187,7 @@ def _raised_at(facts: Sequence[LogFact]) -> dict[int, Frame]:
     return {
         fact.rank: fact.exit.frame
         for fact in facts
-        if fact.kind == "raised" and fact.rank is not None and _MISMATCH in fact.text
+        if fact.kind == "raised" and fact.rank is not None and MISMATCH in fact.text
         if fact.exit is not None and fact.exit.frame is not None
     }
 

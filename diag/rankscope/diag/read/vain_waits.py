@@ -15,13 +15,15 @@ from rankscope.diag.read import LogFact
 
 # SIGABRT as Python has it, and as a shell or a container does.
 _ABORTED: Final = frozenset({-6, 134})
-_WATCHDOG: Final = frozenset({"watchdog_timeout", "watchdog_status", "watchdog_stuck"})
+WATCHDOG: Final = frozenset({"watchdog_timeout", "watchdog_status", "watchdog_stuck"})
+"""Kinds of what a rank's watchdog says."""
+MISMATCH: Final = "Detected mismatch between collectives"
 _ENDS: Final = frozenset({"failure", "root_failure"})
 _BY_WATCHDOG: Final = "a watchdog ends its process after a time-out"
 # What an exception says, and what it means that a rank ended with it.
 _RAISED: Final = {
     "Watchdog caught collective": _BY_WATCHDOG,
-    "Detected mismatch between collectives": "an exception about calls that differ",
+    MISMATCH: "an exception about calls that differ",
     "in store based barrier": "an exception about ranks that did not join",
     "clients joined.": "an exception about ranks that did not join",
 }
@@ -53,4 +55,4 @@ def _reason(said: Sequence[LogFact]) -> str:
         reasons = [next((why for words, why in _RAISED.items() if words in text), "") for text in raised]
         return reasons[-1] if all(reasons) else ""
     aborted = bool(ends) and all(end.code in _ABORTED for end in ends)
-    return _BY_WATCHDOG if aborted and any(fact.kind in _WATCHDOG for fact in said) else ""
+    return _BY_WATCHDOG if aborted and any(fact.kind in WATCHDOG for fact in said) else ""

@@ -10,7 +10,7 @@ from typing import Final
 
 from rankscope.diag.history.model import JobHistory
 from rankscope.diag.merge.groups import split_stacks
-from rankscope.diag.model import Decision, Diagnosis, JobSnapshot, Location, UnknownFrame
+from rankscope.diag.model import SLOW, Decision, Diagnosis, JobSnapshot, Location, UnknownFrame
 from rankscope.diag.ranks import unfold_ranks
 from rankscope.diag.report.html.document import Fact, Head, OddFrame, Page, Place, RankSet
 from rankscope.diag.report.html.rank_parts import (
@@ -27,7 +27,7 @@ from rankscope.diag.report.html.wait_part import waits_part
 
 MOST_EVIDENCE: Final = 200
 _MOST_NODES: Final = 20
-_MOVING: Final = ("Healthy", "RankCommSlow", "RankNonCommSlow")
+_MOVING: Final = ("Healthy", *SLOW)
 """Verdicts of jobs that make steps: how long ago the last one was says nothing."""
 
 
